@@ -266,6 +266,11 @@ class PlanSection(StrictModel):
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)] | None = None
     """Every deployment is run with each of these as `seed`. Without it: with the scenario's own
     seed only."""
+    judged_by: Literal["simulated", "expected", "upper_end"] = "expected"
+    """Which latencies must keep the SLO: those `simulated`; those `expected` of real servers, where
+    servers with the same model, GPU and engine version were measured; or those at the `upper_end`
+    of the 90 % intervals, so that nine of ten such servers keep it. Where nothing is expected, or
+    there is no interval: those simulated."""
     num_shown: Annotated[int, Field(ge=1, le=100)] = 5
     """How many of the cheapest deployments are found and shown; with `disaggregated`, of each sort.
     Unit: deployments."""

@@ -13,18 +13,20 @@ from sim.core.messages import say
 from sim.des.run import RunOptions
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.summary import Summary, add_quantiles
+from sim.report.capacity_tables import (
+    certainty_lines,
+    deployments_table,
+    other_lines,
+    plan_in_words,
+)
 from sim.report.progress import Estimate, Progress
 from sim.report.search_tables import (
     best_table,
-    certainty_lines,
     confidence_of_best,
-    deployments_table,
     front_in_words,
     front_table,
     launch_lines,
     method_in_words,
-    other_lines,
-    plan_in_words,
     verdicts,
 )
 from sim.scenario.build import build

@@ -9,6 +9,7 @@ from typing import Any
 from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.points import MeanInterval, mean_interval
+from sim.scenario.search_sections import PlanSection
 from sim.sweep.capacity.candidates import Candidate, Size
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.result_files import launch_content
@@ -17,6 +18,8 @@ from sim.workers.executor import TaskStatus
 
 ATTAINMENT, GOODPUT = "slo_attainment", "request_goodput"
 _EMPTY = mean_interval([])
+# Which end of the interval of the SLO attainment belongs to the latencies of `plan.judged_by`.
+_ENDS = {"expected": "expected", "upper_end": "low"}
 
 
 class DeploymentVerdict(StrEnum):
@@ -59,10 +62,20 @@ class JudgedRuns:
         rate, served = result.get("request_rate"), result.get("request_throughput")
         return num_servers * rate / served if rate and served else None
 
-    def attains(self, least: float) -> bool:
+    def attains(self, section: PlanSection) -> bool:
         """Whether enough requests keep the SLO, and none was rejected."""
-        share = fmean(value or 0.0 for value in self.by_seed(ATTAINMENT))
-        return not self.num_rejected and share >= least
+        share = fmean(value or 0.0 for value in self.attainments(section.judged_by))
+        return not self.num_rejected and share >= section.min_slo_attainment
+
+    def attainments(self, judged_by: str) -> list[float | None]:
+        """The SLO attainment of each seed, with the latencies that the section names."""
+        end = _ENDS.get(judged_by)
+        return [
+            (confidence or {}).get(ATTAINMENT, {}).get(end, simulated)
+            for confidence, simulated in zip(
+                self.by_seed("confidence"), self.by_seed(ATTAINMENT), strict=True
+            )
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,7 +134,7 @@ def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") 
             search.fault = search.fault or judged.fault
             search.judged[size] = judged
             if judged.fault is None:
-                holds = judged.attains(plan.section.min_slo_attainment)
+                holds = judged.attains(plan.section)
                 search.sizes.tell(size, holds=holds, busy=judged.num_busy(sum(size)))
 
 
@@ -200,7 +200,7 @@ def _find_headroom(
             for one, _, steps in trials
         ]
         for (_, bracket, steps), judged in zip(trials, runs.run(settings), strict=True):
-            attains = judged.fault is None and judged.attains(plan.section.min_slo_attainment)
+            attains = judged.fault is None and judged.attains(plan.section)
             bracket.tell(steps, holds=not attains)
 
 

@@ -1,0 +1,212 @@
+"""What a search for deployments found, as tables and sentences."""
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from sim.confidence.confidence import over_seeds
+from sim.metrics.registry import metric
+from sim.report.confidence_text import confidence_lines
+from sim.report.figures.key_text import short_names
+from sim.report.search_tables import attainment_in_words, percent
+from sim.report.sweep_tables import interval_text, share_text, value_json
+from sim.sweep.capacity.candidates import Size, in_words
+from sim.sweep.capacity.deployments import (
+    ATTAINMENT,
+    DeploymentVerdict,
+    TriedDeployment,
+    tried_keys,
+)
+from sim.sweep.capacity.plan import CapacityPlan
+from sim.sweep.capacity.search import shown_of
+from sim.tables.table import Table, columns_of
+from sim.tables.text import UNDEFINED, counted, number
+
+_MAX_LISTED = 20
+_SHOWN_LATENCIES = ("p99_ttft_ms", "p99_tpot_ms")
+
+
+def plan_in_words(plan: CapacityPlan) -> str:
+    """The first line: what is sought, and among how many candidates."""
+    rate = plan.section.rate_rps
+    traffic = "" if rate is None else f" at {number(rate)} requests/s"
+    return (
+        f"{plan.plan.base.scenario.name}: the cheapest deployments that meet the SLO for"
+        f" {percent(plan.section.min_slo_attainment)} % of requests{traffic}:"
+        f" {len(plan.candidates):,} candidates, {counted(len(plan.seeds), 'seed')} each"
+    )
+
+
+def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Table:
+    """The cheapest deployments, the best first."""
+    keys = tried_keys(plan)
+    names = short_names(keys)
+    degrees = [name for name in ("tp", "dp", "moe_ep") if _varies(plan, name)]
+    is_priced = plan.candidates[0].price_per_hour is not None
+    has_disaggregated = plan.section.disaggregated is not None
+    per_gpu = ["goodput/s per GPU"] if has_disaggregated else []
+    headings = [metric(name).table_heading_with_unit for name in (ATTAINMENT, *_SHOWN_LATENCIES)]
+    columns = [
+        *columns_of(["GPU"]),
+        *columns_of(numbers=[*degrees, "replicas", "GPUs", *(["per hour"] if is_priced else [])]),
+        *columns_of(["server"]),
+        *columns_of(numbers=[*(names[key] for key in keys), "headroom %", *per_gpu, *headings]),
+    ]
+    rows = [
+        [
+            one.candidate.gpu,
+            *(_of_both(one, name) for name in degrees),
+            " + ".join(map(str, one.size or ())),
+            str(one.num_gpus),
+            *([number(one.cost)] if is_priced else []),
+            one.candidate.family,
+            *(value_json(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
+              for key in keys),
+            headroom_text(one),
+            *([number(one.goodput_per_gpu)] if has_disaggregated else []),
+            share_text(one.interval(ATTAINMENT)),
+            *(interval_text(one.interval(name)) for name in _SHOWN_LATENCIES),
+        ]
+        for one in shown
+    ]  # fmt: skip
+    return Table(columns, rows)
+
+
+def headroom_text(deployment: TriedDeployment) -> str:
+    """How much more rate it bears, in percent."""
+    if deployment.headroom is None:
+        return UNDEFINED
+    return f"{'≥ ' if deployment.is_headroom_open else ''}{percent(deployment.headroom)}"
+
+
+def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> list[str]:
+    """How sure it is that the first one meets the SLO, and one replica fewer does not."""
+    best, least = shown[0], plan.section.min_slo_attainment
+    size = f"{_size_text(best, best.size)}, {_counted(best.num_gpus, 'GPU')}"
+    lines = [f"The first ({size}): {attainment_in_words(best.interval(ATTAINMENT), least)}"]
+    sure = next((one for one in shown if _is_sure(one, least)), best)
+    if sure is not best:
+        what = f"{in_words(sure.candidate)} ({_price(sure)})"
+        lines.append(f"The cheapest whose interval does not: {what}.")
+    for fewer, judged in best.fewer:
+        share = share_text(judged.interval(ATTAINMENT))
+        what = "One replica fewer"
+        if best.candidate.decoders is not None:
+            what = _size_text(best, fewer)
+        lines.append(f"{what}: SLO attainment {share} %.")
+    lines += _disaggregated_lines(plan, shown)
+    lines += _judged_lines(plan, best)
+    if best.judged is not None:
+        lines += confidence_lines(over_seeds(best.judged.by_seed("confidence")))
+    left = [] if best.judged is None else [one for one in best.judged.by_seed("left_range") if one]
+    if left:
+        lines.append(f"Warning: {left[0]}")
+    return lines
+
+
+def _judged_lines(plan: CapacityPlan, best: TriedDeployment) -> Iterator[str]:
+    """With which latencies the first one was judged, if not with those simulated."""
+    judged_by = plan.section.judged_by
+    shares = [] if best.judged is None else best.judged.attainments(judged_by)
+    is_known = best.judged is not None and shares != best.judged.by_seed(ATTAINMENT)
+    share = percent(fmean(each or 0.0 for each in shares)) if is_known else ""
+    if judged_by == "upper_end":
+        if is_known:
+            yield (
+                f"Nine of ten such servers meet it: at the upper ends of their intervals, the SLO"
+                f" attainment is {share} %."
+            )
+        else:
+            yield "Judged as simulated: it has no interval of the SLO attainment."
+    elif judged_by == "expected" and is_known:
+        yield f"With the latencies expected of such servers, the SLO attainment is {share} %."
+
+
+def _size_text(one: TriedDeployment, size: Size | None) -> str:
+    if one.candidate.decoders is None or size is None:
+        return _counted(one.replicas, "replica")
+    return f"{_counted(size[0], 'prefill server')} and {_counted(size[1], 'decode server')}"
+
+
+def _of_both(one: TriedDeployment, name: str) -> str:
+    """A degree: of each replica, or of the prefill and the decode servers."""
+    both = [one.candidate.degrees]
+    if one.candidate.decoders is not None:
+        both.append(one.candidate.decoders.degrees)
+    return " + ".join(str(degrees.get(name, 1)) for degrees in both)
+
+
+def _disaggregated_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
+    """One line that compares the cheapest deployments with and without disaggregated servers."""
+    if plan.section.disaggregated is None:
+        return
+    together = next((one for one in shown if one.candidate.decoders is None), None)
+    split = next((one for one in shown if one.candidate.decoders is not None), None)
+    if together is None or split is None or not together.cost or split.cost is None:
+        which = "disaggregated servers" if together is None else "servers that do both"
+        yield f"Only {which} meet the SLO."
+        return
+    change = 100 * (split.cost / together.cost - 1)
+    words = "as much"
+    if change:
+        words = f"{number(abs(change))} % {'more' if change > 0 else 'less'}"
+    ours, theirs = _price(split), _price(together)
+    yield f"Disaggregated servers cost {words}: {ours}, against {theirs} together."
+
+
+def _is_sure(one: TriedDeployment, least: float) -> bool:
+    interval = one.interval(ATTAINMENT)
+    return interval.half_width is not None and interval.ends[0] >= least
+
+
+def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> Iterator[str]:
+    """The candidates that are not in the table, grouped by what was found out about them."""
+    headings = {
+        DeploymentVerdict.DEARER: "cost more than those above",
+        DeploymentVerdict.MISSES: "miss the SLO with any number of replicas",
+        DeploymentVerdict.CANNOT_RUN: "cannot run",
+        DeploymentVerdict.FAILED: "failed",
+    }
+    meeting = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
+    shown = shown_of(plan, meeting)
+    dearer = [one for one in meeting if one not in shown]
+    for verdict, heading in headings.items():
+        group = [one for one in deployments if one.verdict is verdict]
+        group = [*dearer, *group] if verdict is DeploymentVerdict.DEARER else group
+        if not group:
+            continue
+        yield f"{len(group):,} {heading}:"
+        for one in group[:_MAX_LISTED]:
+            yield f"  {in_words(one.candidate)}: {_found(one)}"
+        if len(group) > _MAX_LISTED:
+            yield f"  {len(group) - _MAX_LISTED:,} more in results.csv"
+
+
+def _found(one: TriedDeployment) -> str:
+    match one.verdict:
+        case DeploymentVerdict.MEETS:
+            return _price(one)
+        case DeploymentVerdict.DEARER:
+            return f"{_price(one)} or more"
+        case DeploymentVerdict.MISSES:
+            if one.judged is None:
+                return f"takes at least {_size_text(one, one.size)}"
+            if one.judged.num_rejected:
+                return f"rejects {_counted(one.judged.num_rejected, 'request')}"
+            share = share_text(one.interval(ATTAINMENT))
+            return f"{share} % with {_size_text(one, one.size)}"
+        case _:
+            return one.reason or ""
+
+
+def _price(one: TriedDeployment) -> str:
+    gpus = _counted(one.num_gpus, "GPU")
+    return gpus if one.candidate.price_per_hour is None else f"{number(one.cost)} per hour, {gpus}"
+
+
+def _counted(count: int | None, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _varies(plan: CapacityPlan, name: str) -> bool:
+    """Whether any candidate has another degree than 1."""
+    return any(one.degrees.get(name, 1) != 1 for one in plan.candidates)
