@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from sim.command_line import (
     Jobs,
     OutputFormat,
@@ -18,14 +16,15 @@ from sim.command_line import (
     renamed,
 )
 from sim.commands.without_file import (
+    File,
     Model,
     Weights,
     check_given,
     check_unused,
     find_gpu,
-    measured_operators,
     refuse_weights,
     scenario_text,
+    weight_formats,
     without_file,
 )
 from sim.core.errors import InputError, KeyPath
@@ -140,9 +139,7 @@ class Question:
             "name": "plan",
             "model": self.model,
             **({} if is_measured else {"hardware": gpus[0][0].name}),
-            "latency": measured_operators(gpus[0][0], self.model or "", self.weights)
-            if is_measured
-            else {"kind": "roofline"},
+            "latency": self._latency(gpus[0][0]) if is_measured else {"kind": "roofline"},
             "workload": {
                 "kind": "synthetic",
                 "num_requests": max(
@@ -177,6 +174,11 @@ class Question:
         if self.disaggregated is None:
             return {}
         return {"disaggregated": {"gpu_bandwidth_gb_s": self.disaggregated}}
+
+    def _latency(self, gpu: "Hardware") -> dict[str, Any]:
+        latency: dict[str, Any] = {"kind": "aiconfigurator", "system": gpu.system}
+        formats = weight_formats(self.model or "", self.weights)
+        return {**latency, "quantization": formats} if formats else latency
 
     def _servers(self) -> Mapping[str, str]:
         for family in self.server or ():
@@ -227,12 +229,7 @@ def _gpu(text: str) -> "tuple[Hardware, dict[str, float]]":
 @command(user_code=True)
 def plan(
     *,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="scenario file (YAML); without it, options say what is wanted"
-        ),
-    ] = None,
+    file: File = None,
     question: Question,
     set_: Set = None,
     jobs: Jobs = None,

@@ -19,6 +19,12 @@ def without_file(meaning: str, **more: Any) -> Any:
     return typer.Option(help=f"without FILE: {meaning}", **more)
 
 
+File = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE", help="scenario file (YAML); without it, options say what is wanted"
+    ),
+]
 Model = Annotated[str | None, without_file("the model, such as Qwen/Qwen3-32B", metavar="ID")]
 Weights = Annotated[
     str | None,
@@ -49,9 +55,11 @@ def check_unused(options: Any, keys: Mapping[str, str]) -> None:
 
 def check_given(options: Any, *names: str) -> None:
     """Raise InputError if one of these options is not given."""
-    for name in names:
-        if getattr(options, name) in (None, []):
-            raise InputError(f"{option_of(name)}: is needed without FILE")
+    missing = [option_of(name) for name in names if getattr(options, name) in (None, [])]
+    if len(missing) == len(names):
+        raise InputError(f"FILE is missing; without it, {', '.join(missing)} are needed")
+    if missing:
+        raise InputError(f"{missing[0]}: is needed without FILE")
 
 
 def find_gpu(name: str) -> "Hardware":
@@ -66,13 +74,11 @@ def find_gpu(name: str) -> "Hardware":
     return found
 
 
-def measured_operators(gpu: "Hardware", model: str, weights: str | None) -> dict[str, Any]:
-    """The section `latency` with the operators that were measured on a GPU."""
-    latency: dict[str, Any] = {"kind": "aiconfigurator", "system": gpu.system}
-    if weights is not None:
-        operators = ("gemm", "moe") if _has_experts(model) else ("gemm",)
-        latency["quantization"] = dict.fromkeys(operators, weights)
-    return latency
+def weight_formats(model: str, weights: str | None) -> dict[str, str]:
+    """The keys of `latency.quantization` for the format of `--weights`; None: the model's own."""
+    if weights is None:
+        return {}
+    return dict.fromkeys(("gemm", "moe") if _has_experts(model) else ("gemm",), weights)
 
 
 def _has_experts(model: str) -> bool:
