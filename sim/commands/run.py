@@ -244,7 +244,7 @@ def _write_results(
     format_ = format_ or (SummaryFormat.TABLE if is_file else SummaryFormat.VLLM_BENCH)
     if format_ is SummaryFormat.VLLM_BENCH:
         log = as_vllm_bench(log)
-    summary = summary_with_confidence(log, built.loaded)
+    summary = summary_with_confidence(log, built)
     if files.requests is not None:
         write_requests(log, files.requests)
     if files.perfetto is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sim.metrics.summary import Summary
 from sim.report.confidence_text import confidence_lines
+from sim.report.kv_pool_text import kv_pool_lines
 from sim.tables.table import Column, Table
 from sim.tables.text import number_as
 
@@ -51,4 +52,4 @@ def bench_text(summary: Summary, num_gpus: int) -> str:
     _, *lines = client_lines({**found, "figures": figures})
     if summary["saturated"]:
         lines.append("saturated: more arrives than is served, so TTFT grows for as long as it does")
-    return "\n".join([*lines, *confidence_lines(summary)])
+    return "\n".join([*lines, *kv_pool_lines(summary), *confidence_lines(summary["confidence"])])

@@ -11,6 +11,7 @@ from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS, Metric, metric
 from sim.metrics.summary import Summary
 from sim.report.client_text import client_lines
 from sim.report.confidence_text import confidence_lines
+from sim.report.kv_pool_text import kv_pool_lines
 from sim.tables.table import Coloured, Column, Table, columns_of
 from sim.tables.text import UNDEFINED, aligned, number, printable, yes_or_no
 
@@ -176,7 +177,7 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
         lines.append(printable(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
     if "window" in summary:
         lines.append(_measured(summary))
-    lines += confidence_lines(summary.get("confidence", {}))
+    lines += [*kv_pool_lines(summary), *confidence_lines(summary.get("confidence", {}))]
     lines += [printable(f"traffic: {note}") for note in summary.get("traffic_notes", ())]
     if "client_figures" in summary:
         lines += ["", *client_lines(summary["client_figures"])]

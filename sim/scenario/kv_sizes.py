@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.errors import InputError
+from sim.engine.server_config import ServerConfig
+from sim.families import family_named
 from sim.family.section import Drafts, MemoryForKv, ServerSection
 from sim.latency.config import AiconfiguratorLatencyConfig, LatencyConfig, parallelism
 from sim.latency.kv_memory import KvBytes, kv_bytes, pool_tokens, weight_bytes_on_gpu
@@ -269,6 +271,59 @@ def _gpus_in_words(num_gpus: int, name: str, product: str) -> str:
 
 def _gib(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:.1f} GiB"
+
+
+class KvPool(NamedTuple):
+    """The KV pool of each server, or of each of its ranks, as a summary has it.
+
+    Attributes:
+        printed: its size in the words that the engine prints when it starts.
+        tokens, pages, page_size: counting those that the engine keeps for itself.
+        gib_per_gpu: None: the model is not known, or its layers do not all keep every token.
+        source: what its size follows from.
+    """
+
+    printed: str
+    tokens: int
+    pages: int
+    page_size: int
+    gib_per_gpu: float | None
+    ranks: int
+    source: str
+
+
+def kv_pool(served: ServedModel, config: ServerConfig) -> KvPool:
+    """The pool of servers with these settings, made of the scenario by `size_of_pool`."""
+    section, latency = served.scenario.scheduler, served.scenario.latency
+    page_size = config.page_size
+    pages = config.pool_tokens // page_size + section.num_pages_kept_back
+    tokens = pages * page_size
+    if section.pool_tokens is not None:
+        source = f"scheduler.{section.pool_key}"
+    else:
+        system = getattr(latency, "system", served.scenario.hardware)
+        key, share = section.memory_share
+        source = f"what {key} {share} of the memory of {system} leaves"
+    per_token = _bytes_per_token(served)
+    gib = None if per_token is None else tokens * per_token / 2**30
+    printed = family_named(section.family).printed_pool(tokens)
+    return KvPool(printed, tokens, pages, page_size, gib, parallelism(latency).dp, source)
+
+
+def _bytes_per_token(served: ServedModel) -> float | None:
+    """Bytes of a token on a GPU of the stage with the most layers, if all layers keep it."""
+    if served.model is None:
+        return None
+    model = _with_kv_format(served.scenario, served.model)
+    spread = parallelism(served.scenario.latency)
+    sizes = kv_bytes(with_drafter(model, served.drafter(model)), spread.tp)
+    if sizes.windows or sizes.per_request:
+        return None
+    per_token = sizes.per_token / spread.tp
+    if spread.pp == 1:
+        return per_token
+    layers = served.scenario.scheduler.stage_layers(model.num_layers, spread.pp)
+    return per_token * max(layers) / model.num_layers
 
 
 def transfer_bytes(section: TransferSection, receiver: ServedModel) -> KvBytes:
