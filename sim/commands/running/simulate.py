@@ -29,7 +29,7 @@ from sim.metrics.summary import Summary, summarise
 from sim.report.progress import Progress
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
-from sim.scenario.kv_sizes import kv_pool
+from sim.scenario.kv_pool import kv_pool
 from sim.scenario.schema import Scenario
 
 # The log, and what the latency models say of the ranges in which they were measured.
@@ -210,7 +210,7 @@ def summary_with_confidence(log: RunLog, built: BuiltScenario) -> Summary:
     """The summary of a simulated run, its KV pools, and how far to believe it (`sim.confidence`).
 
     `kv_pool` has the pool of each server, or of each rank; with server pools, each of `pools` has
-    one. `sim.scenario.kv_sizes.KvPool` names its values.
+    one. `sim.scenario.kv_pool.KvPool` names its values.
     """
     loaded = built.loaded
     summary = summary_of(log, loaded.scenario)
