@@ -6,10 +6,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page clients silicon compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
-# The lock file pins every version; the extras say which of them are needed.
-$(VENV)/.base: pyproject.toml requirements.lock
+# The lock file pins every version; the extras say which of them are needed. What compiling needs
+# comes first (as in pyproject.toml, [build-system]): it goes on while the rest is installed.
+$(VENV)/.compile: pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -c requirements.lock setuptools
+	$(PIP) install -c requirements.lock setuptools mypy numpy simpy pydantic
+	touch $@
+
+$(VENV)/.base: $(VENV)/.compile
 	$(PIP) install -c requirements.lock --no-build-isolation -e ".[compile]"
 	touch $@
 
@@ -18,10 +22,11 @@ $(VENV)/.dev: $(VENV)/.base
 	touch $@
 
 # The hot modules as C, made anew when their sources have changed (docs/how-to/compiled.md).
-compiled: $(VENV)/.base
+compiled: $(VENV)/.compile
 	$(BIN)/python -m sim.compiled
 
-demo: compiled
+demo:
+	$(MAKE) --no-print-directory --jobs=2 $(VENV)/.base compiled
 	$(BIN)/simulate demo
 	@echo "Next: source $(BIN)/activate, then simulate run scenarios/conversation.yaml, or docs/tutorial.md."
 

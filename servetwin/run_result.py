@@ -150,4 +150,4 @@ def run(
     log = run_built(
         built, simulation=simulate_here if (jobs or 1) == 1 else in_workers(built, jobs)
     )
-    return RunResult(dict(loaded.raw), summary_with_confidence(log, loaded), log)
+    return RunResult(dict(loaded.raw), summary_with_confidence(log, built), log)

@@ -80,8 +80,16 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
+class SummaryFormat(StrEnum):
+    """How a run's summary is printed: `VLLM_BENCH` is the block that `vllm bench serve` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+    VLLM_BENCH = "vllm-bench"
+
+
 def format_option(what: str) -> Any:
-    """The option for the `OutputFormat` of what a command prints."""
+    """The option for the format of what a command prints."""
     return typer.Option("--format", help=f"format of the {what}")
 
 

@@ -10,7 +10,7 @@ from signal import SIGINT, SIGKILL, SIGTERM
 
 from fuzz.attack import good_files
 from fuzz.kills.commands import COMMANDS
-from fuzz.kills.kills import KillOutcome, Kills, drawn_kill
+from fuzz.kills.kills import SIGNALS, KillOutcome, Kills, drawn_kill
 from sim.tables.table import Column, Table
 
 KEPT = Path("build/fuzz-kills")
@@ -48,14 +48,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="others give other kills; default: 1")
     parser.add_argument("--only", type=int, help="the kill of this number alone")
     parser.add_argument("--command", default="", help="only commands whose name has this text")
+    parser.add_argument("--signal", choices=("KILL", "TERM", "INT"), help="only this one")
     given = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
     commands = tuple(each for each in COMMANDS if given.command in each.name)
+    signals = [each for each in SIGNALS if given.signal in {None, each.name.removeprefix("SIG")}]
     numbers = range(given.number) if given.only is None else [given.only]
     outcomes = []
     with good_files(folders=False) as good, Kills(good, KEPT) as kills:
         for number in numbers:
-            kill, name = drawn_kill(given.seed, number, commands), f"{given.seed}-{number}"
+            kill, name = drawn_kill(given.seed, number, commands, signals), f"{given.seed}-{number}"
             outcomes.append(kills.one(kill, name))
             if why := outcomes[-1].why:
                 moment = f"{kill.number.name} at {100 * kill.share:.0f} %"

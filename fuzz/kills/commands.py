@@ -22,12 +22,22 @@ _PLAN = {
     "gpus": {"slow": {"price_per_hour": 2}},
     "servers": [{"grid": {"scheduler.max_running_requests": [2, 16]}}],
 }
+_TUNE = {
+    "objective": "goodput",
+    "num_trials": 6,
+    "seeds": [1],
+    "ranges": {
+        "scheduler.schedule_policy": {"kind": "choice", "values": ["lpm", "fcfs"]},
+        "scheduler.max_running_requests": {"kind": "int", "min": 2, "max": 32, "step": 2},
+    },
+}
 # Beside these the commands read files of `good_files`.
 SCENARIOS = {
     "base.yaml": BASE,
     "served.yaml": {**BASE, "model": "tiny", "workload": _FEW},
     "sweep.yaml": {**BASE, "sweep": _SWEEP},
     "plan.yaml": {**BASE, "plan": _PLAN},
+    "tune.yaml": {**BASE, "tune": _TUNE},
 }
 READ = ("sglang.json", "run.jsonl")
 
@@ -100,6 +110,12 @@ COMMANDS = (
     KilledCommand(
         "simulate plan",
         "sim plan plan.yaml --out out --jobs 2",
+        ("out/results.*",),
+        points="out/points",
+    ),
+    KilledCommand(
+        "simulate tune",
+        "sim tune tune.yaml --out out --jobs 2",
         ("out/results.*",),
         points="out/points",
     ),

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -23,7 +23,7 @@ from fuzz.kills.judge import (
 )
 from fuzz.kills.process import Killed, Moment, address_of, run_command, started
 
-_SIGNALS = (SIGKILL, SIGTERM, SIGINT)
+SIGNALS = (SIGKILL, SIGTERM, SIGINT)
 # A little after the usual end, too: a run may take longer than usual.
 _LATEST_SHARE = 1.1
 
@@ -48,11 +48,16 @@ class KillOutcome(NamedTuple):
     why: list[str]
 
 
-def drawn_kill(seed: int, number: int, commands: tuple[KilledCommand, ...] = COMMANDS) -> Kill:
+def drawn_kill(
+    seed: int,
+    number: int,
+    commands: tuple[KilledCommand, ...] = COMMANDS,
+    signals: Sequence[Signals] = SIGNALS,
+) -> Kill:
     """The kill of this number: always the same one with the same seed."""
     rng = Random(f"{seed}-{number}")
     [command] = rng.choices(commands, [each.weight for each in commands])
-    return Kill(command, rng.uniform(0, _LATEST_SHARE), rng.choice(_SIGNALS))
+    return Kill(command, rng.uniform(0, _LATEST_SHARE), rng.choice(signals))
 
 
 class Kills:

@@ -111,7 +111,7 @@ def _compose(
     }
     hints = [Hint("workload", note) for note in bench.notes]
     if len(servers) == 1:
-        sections, found = _sections(first, system)
+        sections, found = sections_of(first, system)
         order = ("latency", "host", "workload", "scheduler", "replicas")
         sections["workload"] = bench.workload
         data |= {key: sections[key] for key in order if key in sections}
@@ -129,8 +129,8 @@ def _compose(
     return data, hints
 
 
-def _sections(server: ServerSettings, system: str) -> tuple[dict[str, Any], list[Hint]]:
-    """The sections of a scenario, or of a pool, that describe a server."""
+def sections_of(server: ServerSettings, system: str) -> tuple[dict[str, Any], list[Hint]]:
+    """The sections of a scenario, or of a pool, that describe a server; and comments on them."""
     family = FAMILIES[server.scheduler["family"]]
     of_model, model_notes = family.pools_of_model(server)
     section = accepted_settings(
@@ -162,7 +162,7 @@ def _pools(servers: Sequence[ServerSettings], system: str) -> tuple[dict[str, An
     for number, (server, role) in enumerate(zip(servers, roles, strict=True)):
         known = roles[:number]
         name = f"{role}-{known.count(role) + 1}" if role in known else role
-        sections, found = _sections(server, system)
+        sections, found = sections_of(server, system)
         pools[name] = {"role": role, **sections}
         if len(server.roles) > 1:
             hints.append(Hint("pools", f"{name}: {_ROLES_HINT.format(role)}"))

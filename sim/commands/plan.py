@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from sim.command_line import (
     Jobs,
     OutputFormat,
@@ -16,6 +14,18 @@ from sim.command_line import (
     format_option,
     out_option,
     renamed,
+)
+from sim.commands.without_file import (
+    File,
+    Model,
+    Weights,
+    check_given,
+    check_unused,
+    find_gpu,
+    refuse_weights,
+    scenario_text,
+    weight_formats,
+    without_file,
 )
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted, unknown_name
@@ -51,57 +61,43 @@ _LABELS: Mapping[KeyPath, str] = {
 }
 
 
-def _without_file(meaning: str, **more: Any) -> Any:
-    """An option that goes without FILE."""
-    return typer.Option(help=f"without FILE: {meaning}", **more)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """The options that stand for a scenario file."""
 
-    model: Annotated[
-        str | None, _without_file("the model, such as Qwen/Qwen3-32B", metavar="ID")
-    ] = None
-    weights: Annotated[
-        str | None,
-        _without_file(
-            "format of the weights, such as fp8 or nvfp4; default: the model's", metavar="FORMAT"
-        ),
-    ] = None
+    model: Model = None
+    weights: Weights = None
     hardware: Annotated[
         list[str] | None,
-        _without_file(
+        without_file(
             "a GPU to try, such as h100_sxm, and its price per hour; repeatable",
             metavar="GPU[=PRICE]",
         ),
     ] = None
     tp: Annotated[
         list[int] | None,
-        _without_file(
+        without_file(
             "GPUs of a replica (tensor parallel); repeatable; default: 1, 2, 4, 8", metavar="N"
         ),
     ] = None
     server: Annotated[
         list[str] | None,
-        _without_file("sglang or vllm; default: try both", metavar="FAMILY"),
+        without_file("sglang or vllm; default: try both", metavar="FAMILY"),
     ] = None
-    rate_rps: Annotated[float | None, _without_file("requests/s of all users")] = None
-    prompt_tokens: Annotated[int | None, _without_file("mean length of prompts", min=1)] = None
-    output_tokens: Annotated[int | None, _without_file("mean length of answers", min=1)] = None
-    ttft_ms: Annotated[float | None, _without_file("limit on the time to the first token")] = None
-    tpot_ms: Annotated[float | None, _without_file("limit on the time of each further token")] = (
-        None
-    )
+    rate_rps: Annotated[float | None, without_file("requests/s of all users")] = None
+    prompt_tokens: Annotated[int | None, without_file("mean length of prompts", min=1)] = None
+    output_tokens: Annotated[int | None, without_file("mean length of answers", min=1)] = None
+    ttft_ms: Annotated[float | None, without_file("limit on the time to the first token")] = None
+    tpot_ms: Annotated[float | None, without_file("limit on the time of each further token")] = None
     percentile: Annotated[
         float | None,
-        _without_file(
+        without_file(
             "percentage of requests that must keep both limits; default: 99", min=1, max=100
         ),
     ] = None
     disaggregated: Annotated[
         float | None,
-        _without_file(
+        without_file(
             "try disaggregated prefill and decode servers, too; the network bandwidth of a GPU,"
             " such as 50 for 400 Gbit/s",
             metavar="GB/S",
@@ -114,12 +110,7 @@ class Question:
 
     def check_unused(self) -> None:
         """Raise InputError if one of the options is given: a scenario file has keys for them."""
-        keys = {label: dotted(key) for key, label in _LABELS.items()}
-        for name in self.__slots__:
-            if getattr(self, name) not in (None, []):
-                option = _option(name)
-                key = keys.get(option, "scheduler")
-                raise InputError(f"{option}: goes without FILE; the key in FILE is {key}")
+        check_unused(self, {label: dotted(key) for key, label in _LABELS.items()})
 
     def load(self, out: Path, overrides: Sequence[str]) -> "LoadedScenario":
         """The scenario that asks this, as if it were a file in a folder.
@@ -130,9 +121,7 @@ class Question:
         from sim.scenario.load import load_scenario_options
         from sim.scenario.overrides import from_here
 
-        for name in ("model", "hardware", "rate_rps", "prompt_tokens", "output_tokens"):
-            if getattr(self, name) in (None, []):
-                raise InputError(f"{_option(name)}: is needed without FILE")
+        check_given(self, "model", "hardware", "rate_rps", "prompt_tokens", "output_tokens")
         if self.ttft_ms is None and self.tpot_ms is None:
             raise InputError("--ttft-ms or --tpot-ms: is needed without FILE")
         data = {**self._scenario(), "model": from_here("model", self.model, out)}
@@ -143,11 +132,8 @@ class Question:
         rate_rps = self.rate_rps or 0.0
         slo = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms}
         is_measured = all(gpu.system for gpu, _ in gpus)
-        if self.weights is not None and not is_measured:
-            unknown = next(gpu.name for gpu, _ in gpus if not gpu.system)
-            raise InputError(
-                f"--weights: {unknown} has no measured operators, so the model's own format is used"
-            )
+        if not is_measured:
+            refuse_weights(self.weights, next(gpu for gpu, _ in gpus if not gpu.system))
         name_of = {gpu.name: (gpu.system if is_measured else gpu.name) or "" for gpu, _ in gpus}
         return {
             "name": "plan",
@@ -191,24 +177,14 @@ class Question:
 
     def _latency(self, gpu: "Hardware") -> dict[str, Any]:
         latency: dict[str, Any] = {"kind": "aiconfigurator", "system": gpu.system}
-        if self.weights is not None:
-            operators = ("gemm", "moe") if _has_experts(self.model or "") else ("gemm",)
-            latency["quantization"] = dict.fromkeys(operators, self.weights)
-        return latency
+        formats = weight_formats(self.model or "", self.weights)
+        return {**latency, "quantization": formats} if formats else latency
 
     def _servers(self) -> Mapping[str, str]:
         for family in self.server or ():
             if family not in _HOSTS:
                 raise InputError(f"--server: {unknown_name('family', family, _HOSTS)}")
         return {family: _HOSTS[family] for family in self.server or _HOSTS}
-
-
-def question_text(loaded: "LoadedScenario") -> str:
-    """The scenario of a question as the text of a file, which the user may go on with."""
-    from sim.scenario.strict_yaml import yaml_text
-
-    told = "# Written by simulate plan from its options. Change it and run simulate plan FILE."
-    return f"{told}\n{yaml_text(dict(loaded.raw))}"
 
 
 def assumed(loaded: "LoadedScenario") -> str:
@@ -219,17 +195,6 @@ def assumed(loaded: "LoadedScenario") -> str:
         " shared prefixes, default settings of the servers."
         f"\n{loaded.path} has all of it; --set changes it."
     )
-
-
-def _has_experts(model: str) -> bool:
-    """Whether a model has experts; a model whose layers are not known may have."""
-    from sim.latency.architectures.model_key import find_model, shape_if_described
-
-    try:
-        shape = shape_if_described(find_model(model, Path()))
-    except InputError:
-        return True
-    return shape is None or any(layer.experts for layer in shape.layers)
 
 
 def _gpu_settings(family: str, gpus: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -251,15 +216,8 @@ def _lengths(mean: int, spread: float) -> dict[str, Any]:
 
 def _gpu(text: str) -> "tuple[Hardware, dict[str, float]]":
     """`h100_sxm` or `h100_sxm=2.5`: the GPU, and its section in `plan.gpus`."""
-    from sim.latency.hardware import HARDWARE
-
     name, has_price, price = text.partition("=")
-    known = {row.name: row for row in HARDWARE.values()}
-    found = known.get(name.replace("_", "-"))
-    if found is None:
-        found = next((row for row in HARDWARE.values() if row.system == name), None)
-    if found is None:
-        raise InputError(f"--hardware: {unknown_name('GPU', name, known)}")
+    found = find_gpu(name)
     if not has_price:
         return found, {}
     try:
@@ -268,19 +226,10 @@ def _gpu(text: str) -> "tuple[Hardware, dict[str, float]]":
         raise InputError(f"--hardware {text}: the price must be a number") from None
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 @command(user_code=True)
 def plan(
     *,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="scenario file (YAML); without it, options say what is wanted"
-        ),
-    ] = None,
+    file: File = None,
     question: Question,
     set_: Set = None,
     jobs: Jobs = None,
@@ -310,7 +259,7 @@ def plan(
     check_folder(out, file or Path())
     sweeps.prepare_folder(out)
     if file is None:
-        write_text(loaded.path, question_text(loaded))
+        write_text(loaded.path, scenario_text(loaded, "plan"))
     deployments = sweeps.plan_in(out, capacity, jobs=jobs, fresh=not resume)
     text, launches = sweeps.write_plan(out, capacity, deployments)
     if format_ is OutputFormat.JSON:

@@ -294,5 +294,5 @@ def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
     # rejected requests: the router has given them a turn, and has to do so in a replay.
     write_traffic(out, server.answered())
     write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
-    write_out_dir(log, summary_with_confidence(log, loaded), out, loaded.raw)
+    write_out_dir(log, summary_with_confidence(log, built), out, loaded.raw)
     print_line(f"{len(log.requests.rid):,} requests served: see {out}")

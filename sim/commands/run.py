@@ -1,6 +1,6 @@
 """`simulate run`: simulates a scenario, prints its summary, and writes the requested files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +10,21 @@ import typer
 
 from sim.command_line import (
     Backend,
-    OutputFormat,
     RayAddress,
-    Scenario,
     Set,
+    SummaryFormat,
     command,
     file_option,
     format_option,
     out_option,
     with_tracebacks,
 )
+from sim.commands.one_server import OneServer
+from sim.commands.without_file import File, scenario_text
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:
+    from sim.metrics.summary import Summary
     from sim.runlog import RunLog
     from sim.scenario.build import BuiltScenario
     from sim.scenario.load import LoadedScenario
@@ -94,10 +96,14 @@ class HowToRun:
 @command(user_code=True)
 def run(
     *,
-    file: Scenario,
+    file: File = None,
+    one: OneServer,
     set_: Set = None,
     out: Annotated[Path | None, out_option("folder for summary, tables and plots")] = None,
-    format_: Annotated[OutputFormat, format_option("summary")] = OutputFormat.TABLE,
+    format_: Annotated[
+        SummaryFormat | None,
+        format_option("summary; default: table, without FILE vllm-bench"),
+    ] = None,
     files: RunFiles,
     how: HowToRun,
     debug: Annotated[
@@ -107,22 +113,40 @@ def run(
         ),
     ] = False,
 ) -> None:
-    """Run one scenario and print its summary."""
+    """Run one scenario and print its summary.
+
+    With FILE: a scenario. Without it: one server, and the traffic of a benchmark.
+    """
     from sim.core.messages import say
     from sim.scenario.build import build
-    from sim.scenario.load import load_scenario
 
     with with_tracebacks(debug):
-        files.check(file, out)
-        loaded = load_scenario(file, set_ or ())
+        read = file or Path()
+        files.check(read, out)
+        loaded = _load(file, one, out, set_ or ())
         _say_what_it_takes(loaded.scenario.workload)
         built = build(loaded)
         # Again, now that all inputs are read.
-        files.check(file, out)
+        files.check(read, out)
         for remark in _remarks(built.loaded):
             say(f"servetwin: {remark}")
         log = _simulate(built, files, how)
-        _write_results(log, built, files, out, format_)
+        _write_results(log, built, files, out, format_, is_file=file is not None)
+        if file is None and out is not None:
+            from sim.core.files import write_text
+
+            write_text(loaded.path, scenario_text(loaded, "run"))
+
+
+def _load(
+    file: Path | None, one: OneServer, out: Path | None, overrides: Sequence[str]
+) -> "LoadedScenario":
+    from sim.scenario.load import load_scenario
+
+    if file is None:
+        return one.load(out or Path(), overrides)
+    one.check_unused()
+    return load_scenario(file, overrides)
 
 
 # Bytes of a request before the run, and of a client that waits; what is said, and when.
@@ -202,15 +226,25 @@ def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog
 
 
 def _write_results(
-    log: "RunLog", built: "BuiltScenario", files: RunFiles, out: Path | None, format_: OutputFormat
+    log: "RunLog",
+    built: "BuiltScenario",
+    files: RunFiles,
+    out: Path | None,
+    format_: SummaryFormat | None,
+    *,
+    is_file: bool,
 ) -> None:
     """Write the files of a run, print its summary, warn of steps that a profile does not cover."""
     from sim.commands.output import print_line, print_summary
     from sim.commands.running.simulate import summary_with_confidence
     from sim.core.messages import say
+    from sim.metrics.client_figures import as_vllm_bench
     from sim.report.run_folder import summary_json, write_out_dir, write_requests
 
-    summary = summary_with_confidence(log, built.loaded)
+    format_ = format_ or (SummaryFormat.TABLE if is_file else SummaryFormat.VLLM_BENCH)
+    if format_ is SummaryFormat.VLLM_BENCH:
+        log = as_vllm_bench(log)
+    summary = summary_with_confidence(log, built)
     if files.requests is not None:
         write_requests(log, files.requests)
     if files.perfetto is not None:
@@ -219,9 +253,27 @@ def _write_results(
         write_perfetto(log, files.perfetto)
     if out is not None:
         write_out_dir(log, summary, out, built.loaded.raw)
-    if format_ is OutputFormat.JSON:
+    if format_ is SummaryFormat.JSON:
         print_line(summary_json(summary).rstrip())
+    elif format_ is SummaryFormat.VLLM_BENCH:
+        _print_bench(summary, built.loaded, launch=not is_file)
     else:
         print_summary(summary)
     if "left_range" in log.meta:
         say(f"servetwin: warning: {log.meta['left_range']}")
+
+
+def _print_bench(summary: "Summary", loaded: "LoadedScenario", *, launch: bool) -> None:
+    """Print what `vllm bench serve` prints, below the command that launches such a server."""
+    from shlex import quote
+
+    from sim.commands.output import print_line
+    from sim.report.client_text import bench_text
+    from sim.report.search_tables import launch_lines
+    from sim.sweep.result_files import launches_of
+    from sim.sweep.tune.space import num_gpus
+
+    for each in launches_of(loaded, {}) if launch else ():
+        text = "\n".join(launch_lines(each))
+        print_line(text.replace('"$MODEL"', quote(loaded.scenario.model or "$MODEL")))
+    print_line(bench_text(summary, num_gpus(loaded)))

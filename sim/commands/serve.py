@@ -217,7 +217,7 @@ def _simulate(built: "BuiltScenario") -> "tuple[RunLog, Summary]":
     from sim.des.run import RunOptions
 
     log = simulate_built(built, RunOptions())
-    return log, summary_with_confidence(log, built.loaded)
+    return log, summary_with_confidence(log, built)
 
 
 def _has_screen() -> bool:

@@ -69,11 +69,14 @@ def unknown_value(what: str, value: object, known: Iterable[str]) -> str:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """`unknown model 'lama' (did you mean llama? known: gpt2, llama)`: always the whole list."""
+    """`unknown model 'lama' (did you mean llama? known: gpt2, llama)`: always the whole list.
+
+    All known names that begin with `name` are offered.
+    """
     known = sorted(known)
-    begin = [word for word in known if word.startswith(name.lower())]
+    begin = [word for word in known if word.startswith(name.lower())] if name else []
     near = begin or get_close_matches(name.lower(), known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"unknown {what} {name!r} ({hint}known: {', '.join(known)})"
 
 

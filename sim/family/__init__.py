@@ -104,6 +104,10 @@ class Family:
         """
         return {}
 
+    def printed_pool(self, num_tokens: int) -> str:
+        """The size of the KV pool as the engine prints it when it starts."""
+        return f"KV pool: {num_tokens:,} tokens"
+
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         """Whether a server with these recorded settings (`ServerConfig.as_dict`) overlaps steps."""
         raise NotImplementedError

@@ -1,5 +1,6 @@
 """The command that launches a real server: as settings make it, and as a user wrote it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -66,6 +67,11 @@ def whole_number(values: dict[str, Any], key: str, flag: str) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise InputError(f"--server: --{flag}: must be a whole number of at least 1, got {number}")
     return number
+
+
+def weight_flags(quantization: Mapping[str, str]) -> tuple[str, ...]:
+    """The flag for weights that the server quantises as it loads them: `quantization_of` back."""
+    return ("--quantization fp8",) if quantization.get("gemm") == "fp8" else ()
 
 
 def quantization_of(values: dict[str, Any]) -> tuple[dict[str, str], list[str]]:

@@ -9,6 +9,7 @@ largest number of tokens in a second, AIPerf's time to the second token).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,6 +120,19 @@ def client_figures(log: RunLog, num_good: int | None) -> dict[str, Any]:
             for statistic in section.statistics
         }
     return {"program": program, "figures": figures}
+
+
+# What a run without a benchmark's client knows of one.
+_NO_CLIENT = {
+    "max_concurrency": None, "request_rate": None, "special_tokens": 0, "first_asked_ns": 0,
+    "sending_ns": 0,
+}  # fmt: skip
+
+
+def as_vllm_bench(log: RunLog) -> RunLog:
+    """The log, as if `vllm bench serve` had sent its requests, whoever did."""
+    client: Mapping[str, Any] = log.meta.get("client", _NO_CLIENT)  # type: ignore[assignment]
+    return replace(log, meta={**log.meta, "client": {**client, "name": "vllm"}})
 
 
 def _counts(log: RunLog, client: Mapping[str, Any], num_good: int | None) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Summaries as tables and as text: of one run, as its client prints it, and of several runs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from sim.engine.server_config import BOTH
@@ -10,9 +9,11 @@ from sim.metrics.latencies import slo_limits
 from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
 from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS, Metric, metric
 from sim.metrics.summary import Summary
+from sim.report.client_text import client_lines
 from sim.report.confidence_text import confidence_lines
+from sim.report.kv_pool_text import kv_pool_lines
 from sim.tables.table import Coloured, Column, Table, columns_of
-from sim.tables.text import UNDEFINED, aligned, number, number_as, printable, yes_or_no
+from sim.tables.text import UNDEFINED, aligned, number, printable, yes_or_no
 
 # The most rows of a table on a page; results.csv has all.
 MAX_ROWS = 200
@@ -176,7 +177,7 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
         lines.append(printable(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
     if "window" in summary:
         lines.append(_measured(summary))
-    lines += confidence_lines(summary.get("confidence", {}))
+    lines += [*kv_pool_lines(summary), *confidence_lines(summary.get("confidence", {}))]
     lines += [printable(f"traffic: {note}") for note in summary.get("traffic_notes", ())]
     if "client_figures" in summary:
         lines += ["", *client_lines(summary["client_figures"])]
@@ -276,31 +277,6 @@ def _evenness(summary: Summary) -> str:
         f" {number(summary['jain_throughput'])}; the slowest 5 % carry"
         f" {number(summary['slowest_5pct_ttft_share_pct'])} % of all TTFT"
     )
-
-
-_WIDTH, _LABEL = 50, 40
-
-
-def client_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines, with a first one that names the program.
-
-    `found` are the `client_figures` of a summary.
-    """
-    program, figures = found["program"], found["figures"]
-    yield f"What {program} prints of it:"
-    if all("avg" in row for row in figures.values()):
-        names = list(next(iter(figures.values())))
-        cell = partial(number_as, ",.2f")
-        columns = [Column("Metric", is_text=True), *(Column(name, to_text=cell) for name in names)]
-        rows = [[label, *(row.get(name) for name in names)] for label, row in figures.items()]
-        yield from Table(columns, rows).lines()
-        return
-    for place, (heading, lines) in enumerate(figures.items()):
-        yield f" {heading} ".center(_WIDTH, "=") if not place else heading.center(_WIDTH, "-")
-        for label, value in lines.items():
-            text = str(value) if isinstance(value, int) else number_as(".2f", value)
-            yield f"{label + ':':<{_LABEL}} {text}"
-    yield "=" * _WIDTH
 
 
 # A smaller difference is shown as 0.0, without a colour.

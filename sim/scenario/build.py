@@ -15,14 +15,13 @@ from sim.latency.host import HostedLatency, HostedServer
 from sim.latency.kinds.build import LatencySetting, ServedBy, build_latency, load_user_latency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.wrappers import LoadingLatency, StagedLatency
+from sim.scenario.kv_pool import memory_for_kv, size_of_pool
 from sim.scenario.kv_sizes import (
     ServedModel,
     check_same_kv,
     latency_section,
     load_shapes,
-    memory_for_kv,
     rank_section,
-    size_of_pool,
     transfer_bytes,
 )
 from sim.scenario.load import LoadedScenario

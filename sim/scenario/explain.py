@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, did_you_mean, one_line, unknown_value
+from sim.scenario.engine_names import hint
 from sim.scenario.key_locations import ErrorPlace, KeyLocations, Sections
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.validation import KeysError
@@ -171,15 +172,21 @@ def _plain(bound: float) -> str:
 def _unknown_key(place: ErrorPlace, sections: Sections) -> str:
     if place.path in _RENAMED:
         return f"is called {_RENAMED[place.path]} now"
+    words = hint(place.path, place.siblings) or _similar_keys(place, sections)
+    return "unknown key" if words is None else f"unknown key ({words})"
+
+
+def _similar_keys(place: ErrorPlace, sections: Sections) -> str | None:
+    """The key that is spelled most alike, or where there is one of this name, or all that are."""
     key = str(place.path[-1])
     near = did_you_mean(key, place.siblings)
     if near is None and place.path[1:] == (key,):
         family = sections.family_with(str(place.path[0]), key)
         if family is not None:
-            return f"unknown key (family {family} has it)"
+            return f"family {family} has it"
     is_nested = len(place.path) > 1
     if near is None and is_nested and key in sections.top_level:
-        return f"unknown key ({key} stands at the top of a scenario)"
+        return f"{key} stands at the top of a scenario"
     if near is None:
         elsewhere = sections.sections_with(key)
         if is_nested:
@@ -188,10 +195,8 @@ def _unknown_key(place: ErrorPlace, sections: Sections) -> str:
         if len(elsewhere) == 1:
             near = f"{elsewhere[0]}.{key}"
     if near is not None:
-        return f"unknown key (did you mean {near}?)"
-    if len(place.siblings) > _MAX_LISTED:
-        return "unknown key"
-    return f"unknown key (known: {', '.join(place.siblings)})"
+        return f"did you mean {near}?"
+    return None if len(place.siblings) > _MAX_LISTED else f"known: {', '.join(place.siblings)}"
 
 
 def _unknown_name(problem: _Problem) -> str:

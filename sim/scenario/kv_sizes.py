@@ -1,10 +1,4 @@
-"""The shapes of what a scenario names, and the sizes of its KV pool and of a request's transfer.
-
-A pool is as large as given, or as fits beside the weights. A drafter takes memory beside the model:
-its weights, and KV for its layers. vLLM loads it before it measures what is left, and its layers
-are among those that the pool has KV for (0.33.0: `load_model` and `get_kv_cache_spec` of
-v1/worker/gpu_model_runner.py).
-"""
+"""The shapes of what a scenario names, and the size of a request's transfer."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,15 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.errors import InputError
-from sim.family.section import Drafts, MemoryForKv, ServerSection
+from sim.family.section import Drafts, ServerSection
 from sim.latency.config import AiconfiguratorLatencyConfig, LatencyConfig, parallelism
-from sim.latency.kv_memory import KvBytes, kv_bytes, pool_tokens, weight_bytes_on_gpu
+from sim.latency.kv_memory import KvBytes, kv_bytes
 from sim.scenario.schema import Scenario
 from sim.scenario.servers_section import TransferSection
 
 if TYPE_CHECKING:
     from sim.latency.aiconfigurator.deployment import ModelDeployment
-    from sim.latency.aiconfigurator.kv_pool import GpuMemory
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
 
@@ -162,115 +155,6 @@ class ServedModel(NamedTuple):
         return deployment_of(latency, self.scenario.model, self.base_dir, known_models())
 
 
-def size_of_pool(served: ServedModel) -> int:
-    """The pool size: as given, or the whole pages that fit beside the weights, in tokens."""
-    section = served.scenario.scheduler
-    if section.pool_tokens is not None:
-        return section.pool_tokens
-    latency = latency_section(served.scenario)
-    if isinstance(latency, AiconfiguratorLatencyConfig):
-        tokens, too_large = _measured_pool(served, latency)
-    else:
-        tokens, too_large = _computed_pool(served)
-    pages = tokens // section.page_size - section.num_pages_kept_back
-    if pages < 1:
-        raise InputError(too_large, key=("model",))
-    return pages * section.page_size
-
-
-def _measured_pool(served: ServedModel, latency: AiconfiguratorLatencyConfig) -> tuple[int, str]:
-    """The tokens that fit by aiconfigurator-core's count of memory, and why too few may fit."""
-    scenario, model = served.scenario, served.model
-    memory = _measured_memory(served, latency)
-    if model is not None:
-        model = with_drafter(model, served.drafter(model))
-    tokens = rank_section(scenario).tokens_in(model, _memory_left(memory, latency))
-    taken = f"{scenario.model} does not fit: its weights take {_gib(memory.weights_bytes)}"
-    if memory.reserved_bytes:
-        taken += f" and the engine {_gib(memory.reserved_bytes)}"
-    gpus = _gpus_in_words(latency.tp * latency.dp, latency.system, "tp x dp")
-    left = _left_in_words(scenario.scheduler, memory.budget_bytes, gpus)
-    return memory.pool_tokens if tokens is None else tokens, f"{taken} {left}"
-
-
-def _computed_pool(served: ServedModel) -> tuple[int, str]:
-    """The tokens that fit by the shape of the model, and why too few may fit."""
-    section, model, hardware = served.scenario.scheduler, served.model, served.hardware
-    key = ("scheduler", section.pool_key)
-    memory = memory_for_kv(served, key)
-    if model is None or hardware is None:
-        raise InputError("is required without model and hardware", key=key)
-    tp, stages = memory.tp, memory.num_stages
-    model = with_drafter(model, served.drafter(model))
-    budget_bytes = hardware.memory_bytes * section.memory_share[1]
-    tokens = section.tokens_in(model, memory)
-    if tokens is None:
-        tokens = pool_tokens(
-            model,
-            int(budget_bytes),
-            tp,
-            max_rows=section.max_rows,
-            window_share=section.window_share(model),
-            layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
-        )
-    weights = _gib(weight_bytes_on_gpu(model, tp) / stages)
-    gpus = _gpus_in_words(tp * stages, hardware.name, "tp x pp")
-    left = _left_in_words(section, budget_bytes, gpus)
-    return tokens, f"{model.name} does not fit: its weights take {weights} {left}"
-
-
-def memory_for_kv(served: ServedModel, key: tuple[str, ...]) -> MemoryForKv:
-    """What the weights, and a drafter's, leave on a GPU; an error is about `key`."""
-    section, latency = served.scenario.scheduler, latency_section(served.scenario)
-    if isinstance(latency, AiconfiguratorLatencyConfig):
-        return _memory_left(_measured_memory(served, latency), latency)
-    model, hardware = served.model, served.hardware
-    must = "is required" if key[-1] == section.pool_key else "must be a number"
-    if model is None or hardware is None:
-        raise InputError(f"{must} without model and hardware", key=key)
-    if parallelism(latency).dp > 1:
-        raise InputError(f"{must} with latency.dp above 1", key=key)
-    tp = parallelism(latency).tp
-    model.check_tp(tp)
-    model = with_drafter(model, served.drafter(model))
-    budget_bytes = int(hardware.memory_bytes * section.memory_share[1])
-    return MemoryForKv(budget_bytes - weight_bytes_on_gpu(model, tp), tp, parallelism(latency).pp)
-
-
-def _memory_left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> MemoryForKv:
-    num_bytes = memory.budget_bytes - memory.weights_bytes - memory.reserved_bytes
-    return MemoryForKv(num_bytes, latency.tp, parallelism(latency).pp)
-
-
-def _measured_memory(served: ServedModel, latency: AiconfiguratorLatencyConfig) -> "GpuMemory":
-    """The memory of a GPU, by aiconfigurator-core's count of what the engine keeps there."""
-    from sim.latency.aiconfigurator import kv_pool
-
-    section, model = rank_section(served.scenario), served.model
-    return kv_pool.memory_for_kv(
-        served.deployment(latency),
-        section.memory_share[1],
-        max_step_tokens=section.max_step_tokens,
-        max_rows=section.max_rows,
-        split_layers=section.stage_layers,
-        shape=model,
-        drafter=None if model is None else served.drafter(model),
-    )
-
-
-def _left_in_words(section: ServerSection, budget_bytes: float, gpus: str) -> str:
-    key, share = section.memory_share
-    return f"of the {_gib(budget_bytes)} that {key} {share} leaves on {gpus}"
-
-
-def _gpus_in_words(num_gpus: int, name: str, product: str) -> str:
-    return name if num_gpus == 1 else f"each of {num_gpus} {name} ({product})"
-
-
-def _gib(num_bytes: float) -> str:
-    return f"{num_bytes / 2**30:.1f} GiB"
-
-
 def transfer_bytes(section: TransferSection, receiver: ServedModel) -> KvBytes:
     """The bytes of a request's KV on its way: as the scenario says, or as its model has them."""
     if section.bytes_per_token is not None:
@@ -288,7 +172,7 @@ def check_same_kv(pools: Mapping[str, ServedModel]) -> None:
     `disaggregation/common/conn.py:1328`; vLLM 0.33.0: `compute_nixl_compatibility_hash`).
     """
     sizes = {
-        name: kv_bytes(_with_kv_format(pool.scenario, pool.model), 1)
+        name: kv_bytes(with_kv_format(pool.scenario, pool.model), 1)
         for name, pool in pools.items()
         if pool.model is not None
     }
@@ -302,7 +186,7 @@ def check_same_kv(pools: Mapping[str, ServedModel]) -> None:
             raise InputError(reason, key=("pools", name, "model"))
 
 
-def _with_kv_format(scenario: Scenario, model: "ModelShape") -> "ModelShape":
+def with_kv_format(scenario: Scenario, model: "ModelShape") -> "ModelShape":
     """The model with the number format of the KV cache that the section `latency` gives."""
     latency = latency_section(scenario)
     if not (isinstance(latency, AiconfiguratorLatencyConfig) and latency.quantization.kv_cache):
@@ -313,7 +197,7 @@ def _with_kv_format(scenario: Scenario, model: "ModelShape") -> "ModelShape":
 def _model_kv_bytes(receiver: ServedModel) -> KvBytes:
     scenario, latency = receiver.scenario, latency_section(receiver.scenario)
     if receiver.model is not None:
-        model = _with_kv_format(scenario, receiver.model)
+        model = with_kv_format(scenario, receiver.model)
         return kv_bytes(with_drafter(model, receiver.drafter(model)), parallelism(latency).tp)
     if isinstance(latency, AiconfiguratorLatencyConfig) and scenario.model is not None:
         from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes

@@ -102,6 +102,9 @@ class SglangFamily(Family):
     def metric_names(self) -> Mapping[str, str]:
         return _METRIC_NAMES
 
+    def printed_pool(self, num_tokens: int) -> str:
+        return f"max_total_num_tokens={num_tokens}"
+
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return not settings.get("disable_overlap_schedule", False)
 

@@ -14,8 +14,8 @@ from sim.core.files import atomic_path, json_text, remove_file, write_text
 from sim.core.packed import read_json_object
 from sim.families import family_named
 from sim.family import Family
-from sim.family.launch_command import LaunchCommand
-from sim.latency.config import parallelism
+from sim.family.launch_command import LaunchCommand, weight_flags
+from sim.latency.config import AiconfiguratorLatencyConfig, parallelism
 from sim.metrics.metric_name import MetricName
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
@@ -178,7 +178,10 @@ def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand | None:
     parts = {key: key.partition(".") for key in searched}
     keys = [rest for top, _, rest in parts.values() if top == "scheduler"]
     launch = family.launch_command(scenario.scheduler, keys)
-    flags = (*launch.flags, *family.parallel_flags(parallelism(scenario.latency)))
+    latency = scenario.latency
+    flags = (*launch.flags, *family.parallel_flags(parallelism(latency)))
+    if isinstance(latency, AiconfiguratorLatencyConfig):
+        flags += weight_flags(latency.quantization.model_dump())
     elsewhere = [
         f"{key}={canonical(searched[key])}"
         for key, (top, _, _) in parts.items()

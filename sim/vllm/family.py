@@ -109,6 +109,9 @@ class VllmFamily(Family):
     def metric_names(self) -> Mapping[str, str]:
         return _METRIC_NAMES
 
+    def printed_pool(self, num_tokens: int) -> str:
+        return f"GPU KV cache size: {num_tokens:,} tokens"
+
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return bool(settings.get("async_scheduling"))
 

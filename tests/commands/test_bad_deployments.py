@@ -36,8 +36,8 @@ CASES = {
     "number of ranks": (["latency.dp=3"], ("messages were measured between 2, 4, 8, ... GPUs, and"
                         " tp x dp is 3")),
     "room": ([LARGE, "latency.tp=2"], "DeepSeek-V3 does not fit: its weights take 313.5 GiB"),
-    "room of a rank": ([LARGE, "latency.dp=4", "latency.moe_ep=4"], ("GiB that SHARE leaves on each"
-                       " of 4 h200_sxm (tp x dp)")),
+    "room of a rank": ([LARGE, "latency.dp=4", "latency.moe_ep=4"], ("GiB that SHARE of 141."
+                       "0 GiB leaves on each of 4 h200_sxm (dp)")),
     "data": (["model=deepseek-ai/DeepSeek-V3.2", "latency.system=l40s", "latency.tp=8"],
              ("no data: no DSA module rows loaded from 1 source(s); it has those of"
              " deepseek-ai/DeepSeek-V3.2 in its own formats with FAMILY on b200_sxm, ")),

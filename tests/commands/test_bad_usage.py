@@ -9,7 +9,7 @@ from sim.cli import main
 
 # (arguments, the line on stderr)
 USAGE = [
-    (["run"], "Missing argument 'FILE' (see simulate run --help)"),
+    (["run"], "FILE is missing; without it, --model, --hardware, --traffic are needed"),
     (["validate"], "Missing argument 'FILE' (see simulate validate --help)"),
     (["rum"], "No such command 'rum'. Did you mean 'run'? (see simulate --help)"),
     (["run", "study.yaml", "--bogus"],
@@ -17,7 +17,8 @@ USAGE = [
     (["run", "study.yaml", "--out"],
      "Option '--out' requires an argument (see simulate run --help)"),
     (["run", "study.yaml", "--format", "xml"],
-     "Invalid value for '--format': 'xml' is not one of 'table', 'json' (see simulate run --help)"),
+     ("Invalid value for '--format': 'xml' is not one of 'table', 'json', 'vllm-bench'"
+      " (see simulate run --help)")),
     (["run", "study.yaml", "second.yaml"],
      "Got unexpected extra argument(s) (second.yaml) (see simulate run --help)"),
 ]  # fmt: skip

@@ -33,9 +33,19 @@ def test_commands_run(line, capsys):
 
 
 def test_model_that_does_not_fit_is_refused_as_shown(capsys):
-    command, _, answer = TEXT.partition("$ ")[2].partition("\n")
-    assert main(command.split()[1:]) == 2
+    command, _, answer = TEXT.partition("$ simulate validate")[2].partition("\n")
+    assert main(["validate", *command.split()]) == 2
     assert capsys.readouterr().err == answer.partition("```")[0]
+
+
+def test_one_line_prints_what_is_shown(capsys):
+    """With the operators of the package; `...` stands for some lines."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    command, *lines = TEXT.partition("```console\n$ ")[2].partition("\n```")[0].splitlines()
+    assert main(command.split()[1:]) == 0
+    printed = iter(capsys.readouterr().out.splitlines())
+    for line in lines:
+        assert line == "..." or line in printed
 
 
 def cases():

@@ -29,6 +29,7 @@ KILLS = [
     ("simulate run", 0.8, INT),
     ("calibrate fit", 0.5, TERM),
     ("simulate sweep", 0.7, KILL),
+    ("simulate tune", 0.6, INT),
 ]
 
 

@@ -175,13 +175,53 @@ def test_names_that_are_unknown_are_placed_in_the_scenario(valid_text):
     )
 
 
+TOO_LARGE = (
+    "--set model=llama-3.1-70b: llama-3.1-70b does not fit: its weights take 131.4 GiB of the"
+    " 21.1 GiB that mem_fraction_static 0.88 of 24.0 GiB leaves on rtx-4090"
+)
+
+
 def test_model_that_does_not_fit_is_an_error(valid_text):
     """Without room for a page beside the weights there is nothing to derive."""
     overrides = ["scheduler.max_total_tokens=null", "model=llama-3.1-70b", "hardware=rtx-4090"]
-    assert error_line(valid_text, *overrides) == (
-        "--set model=llama-3.1-70b: llama-3.1-70b does not fit: its weights take 131.4 GiB of the"
-        " 21.1 GiB that mem_fraction_static 0.88 leaves on rtx-4090"
+    assert error_line(valid_text, *overrides) == TOO_LARGE
+
+
+@pytest.mark.parametrize("pool", ["null", "4096"])
+def test_model_that_does_not_fit_is_an_error_that_says_on_how_many_gpus_it_does(valid_text, pool):
+    """Whether or not the scenario gives the size of the pool."""
+    overrides = [
+        *("model=llama-3.1-70b", "hardware=rtx-4090", "latency={kind: roofline}"),
+        f"scheduler.max_total_tokens={pool}",
+    ]
+    assert error_line(valid_text, *overrides) == f"{TOO_LARGE}; latency.tp 8 fits"
+    for tp, fits in ((4, False), (8, True)):
+        keys = [*overrides, f"latency.tp={tp}", "scheduler.max_total_tokens=null"]
+        if fits:
+            assert built(valid_text, *keys).scheduler.pool_tokens > 0
+        else:
+            assert "does not fit" in error_line(valid_text, *keys)
+
+
+def test_model_that_does_not_fit_beside_blocks_that_are_given_is_an_error(valid_text):
+    """Family vllm; GPUs of several stages count."""
+    text = valid_text.partition("scheduler:")[0] + "scheduler: {family: vllm}\n"
+    overrides = [
+        *("model=llama-3.1-70b", "hardware=l4", "latency={kind: roofline, tp: 2, pp: 2}"),
+        "scheduler.num_gpu_blocks_override=300",
+    ]
+    assert error_line(text, *overrides) == (
+        "--set model=llama-3.1-70b: llama-3.1-70b does not fit: its weights take 32.9 GiB of the"
+        " 20.7 GiB that gpu_memory_utilization 0.92 of 22.5 GiB leaves on each of 4 l4 (tp x pp);"
+        " latency.tp 4 fits"
     )
+
+
+@pytest.mark.parametrize("more", [["latency={kind: roofline, tp: 8}"], []])
+def test_model_that_may_fit_beside_a_pool_that_is_given_is_built(valid_text, more):
+    """A formula does not say how many GPUs it is about."""
+    keys = ["model=llama-3.1-70b", "hardware=rtx-4090", "scheduler.max_total_tokens=4096"]
+    assert built(valid_text, *keys, *more).scheduler.pool_tokens == 4096
 
 
 def test_roofline_without_model_is_an_error_of_its_section(valid_text):

@@ -18,7 +18,7 @@ _SCENARIO = """
 name: windows
 model: {model}
 hardware: h100-sxm
-latency: {{kind: roofline}}
+latency: {{kind: roofline, tp: {tp}}}
 workload: {{kind: synthetic, num_requests: 1, arrivals: {{kind: poisson, rate_rps: 1}},
            prompt_tokens: {{kind: constant, value: 9}},
            output_tokens: {{kind: constant, value: 2}}}}
@@ -27,8 +27,8 @@ scheduler: {{{keys}}}
 MODEL = "sliding_window: model"
 
 
-def built(keys, *, model="openai/gpt-oss-120b"):
-    text = _SCENARIO.format(model=model, keys=f"page_size: 16, {keys}")
+def built(keys, *, model="openai/gpt-oss-120b", tp=1):
+    text = _SCENARIO.format(model=model, tp=tp, keys=f"page_size: 16, {keys}")
     if "speculative" in keys:
         text += "acceptance: {rate: 0.5}\n"
     return build(load_scenario_text(text))
@@ -79,7 +79,7 @@ def test_chunks_of_llama_4_are_windows_as_they_are():
     """Chunks of 8,192 tokens; SGLang takes one token less of a window alone."""
     model = "meta-llama/Llama-4-Scout-17B-16E-Instruct"
     keys = f"{MODEL}, max_total_tokens: 64000"
-    assert built(keys, model=model).scheduler.window.window == 8_192
+    assert built(keys, model=model, tp=4).scheduler.window.window == 8_192
 
 
 def test_gemma_keeps_all_tokens_in_all_layers():

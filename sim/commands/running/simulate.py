@@ -29,7 +29,7 @@ from sim.metrics.summary import Summary, summarise
 from sim.report.progress import Progress
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
-from sim.scenario.load import LoadedScenario
+from sim.scenario.kv_pool import kv_pool
 from sim.scenario.schema import Scenario
 
 # The log, and what the latency models say of the ranges in which they were measured.
@@ -206,9 +206,18 @@ def run_meta(built: BuiltScenario, source: str) -> dict[str, object]:
     }
 
 
-def summary_with_confidence(log: RunLog, loaded: LoadedScenario) -> Summary:
-    """The summary of a simulated run, and how far to believe it (`sim.confidence`)."""
+def summary_with_confidence(log: RunLog, built: BuiltScenario) -> Summary:
+    """The summary of a simulated run, its KV pools, and how far to believe it (`sim.confidence`).
+
+    `kv_pool` has the pool of each server, or of each rank; with server pools, each of `pools` has
+    one. `sim.scenario.kv_pool.KvPool` names its values.
+    """
+    loaded = built.loaded
     summary = summary_of(log, loaded.scenario)
+    for name, pool in built.pools.items():
+        summary["pools"][name]["kv_pool"] = kv_pool(pool.served, pool.scheduler)._asdict()
+    if not built.pools:
+        summary["kv_pool"] = kv_pool(built.served, built.scheduler)._asdict()
     confidence = confidence_of(loaded, summary)
     if "mean_ttft_ms" in confidence:
         from sim.confidence.attainment import attainment_interval

@@ -62,7 +62,7 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
     """
     built = build(loaded, read_trace=read_trace)
     log = simulate_measured(built, RunOptions())
-    summary = summary_with_confidence(log, loaded)
+    summary = summary_with_confidence(log, built)
     del summary["wall_seconds"]
     return add_quantiles(summary, log)
 
