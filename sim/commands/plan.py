@@ -36,13 +36,20 @@ if TYPE_CHECKING:
 
 SCENARIO = "scenario.yaml"
 # A minute of traffic, if that is neither too little for a percentile nor too much to wait for.
-_TRAFFIC_S, _MIN_REQUESTS, _MAX_REQUESTS = 60, 1_000, 20_000
+_TRAFFIC_S, _MIN_REQUESTS, _MAX_REQUESTS = 60, 500, 20_000
 # How lengths spread: those of chats and completions, roughly.
 _PROMPT_CV, _OUTPUT_CV, _LONGEST = 0.8, 0.6, 8
-_SEEDS = [1, 2, 3, 4, 5]
+_SEEDS = [1, 2, 3]
+_NUM_SHOWN = 3
 _DEGREES = [1, 2, 4, 8]
 _MAX_REPLICAS = 64
 _HOSTS = {"sglang": "sglang-0.5.10", "vllm": "vllm-async"}
+# Smaller steps than the servers' own are tried, too: prompts then delay decoding rows less.
+_SMALL_STEP = 2048
+_STEP_TOKENS = {
+    "sglang": "scheduler.chunked_prefill_size",
+    "vllm": "scheduler.max_num_batched_tokens",
+}
 # The option that sets each key, for errors.
 _LABELS: Mapping[KeyPath, str] = {
     ("model",): "--model",
@@ -57,6 +64,7 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "rate_rps"): "--rate-rps",
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
+    ("plan", "judged_by"): "--sure",
     ("plan", "disaggregated", "gpu_bandwidth_gb_s"): "--disaggregated",
 }
 
@@ -101,6 +109,13 @@ class Question:
             "try disaggregated prefill and decode servers, too; the network bandwidth of a GPU,"
             " such as 50 for 400 Gbit/s",
             metavar="GB/S",
+        ),
+    ] = None
+
+    sure: Annotated[
+        bool | None,
+        without_file(
+            "meet the SLO at the upper ends of the 90 % intervals: 9 of 10 such servers would"
         ),
     ] = None
 
@@ -155,14 +170,12 @@ class Question:
                 "min_slo_attainment": (99 if self.percentile is None else self.percentile) / 100,
                 "rate_rps": rate_rps,
                 "seeds": _SEEDS,
+                "num_shown": _NUM_SHOWN,
+                **({"judged_by": "upper_end"} if self.sure else {}),
                 "gpus": {name_of[gpu.name]: price for gpu, price in gpus},
                 "tp": list(self.tp or _DEGREES),
                 "servers": [
-                    {
-                        "family": family,
-                        "settings": {"host": host},
-                        "gpu_settings": _gpu_settings(family, name_of.values()),
-                    }
+                    _server(family, host, name_of.values())
                     for family, host in self._servers().items()
                 ],
                 "max_replicas": _MAX_REPLICAS,
@@ -195,6 +208,19 @@ def assumed(loaded: "LoadedScenario") -> str:
         " shared prefixes, default settings of the servers."
         f"\n{loaded.path} has all of it; --set changes it."
     )
+
+
+def _server(family: str, host: str, gpus: Iterable[str]) -> dict[str, Any]:
+    """A family as the section `plan.servers` has it, with the sizes of steps to try."""
+    by_gpu = _gpu_settings(family, gpus)
+    step_tokens = _STEP_TOKENS[family]
+    sizes = {_SMALL_STEP, *(settings[step_tokens] for settings in by_gpu.values())}
+    return {
+        "family": family,
+        "settings": {"host": host},
+        "gpu_settings": by_gpu,
+        "grid": {step_tokens: sorted(sizes)},
+    }
 
 
 def _gpu_settings(family: str, gpus: Iterable[str]) -> dict[str, dict[str, int]]:

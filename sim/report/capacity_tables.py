@@ -1,5 +1,6 @@
 """What a search for deployments found, as tables and sentences."""
 
+import re
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
@@ -22,6 +23,8 @@ from sim.tables.table import Table, columns_of
 from sim.tables.text import UNDEFINED, counted, number
 
 _MAX_LISTED = 20
+# Reasons that differ in numbers only are given once.
+_DIGITS = re.compile(r"[0-9]+")
 _SHOWN_LATENCIES = ("p99_ttft_ms", "p99_tpot_ms")
 
 
@@ -161,7 +164,7 @@ def _is_sure(one: TriedDeployment, least: float) -> bool:
 def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> Iterator[str]:
     """The candidates that are not in the table, grouped by what was found out about them."""
     headings = {
-        DeploymentVerdict.DEARER: "cost more than those above",
+        DeploymentVerdict.DEARER: "cost no less than those above",
         DeploymentVerdict.MISSES: "miss the SLO with any number of replicas",
         DeploymentVerdict.CANNOT_RUN: "cannot run",
         DeploymentVerdict.FAILED: "failed",
@@ -175,10 +178,15 @@ def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> I
         if not group:
             continue
         yield f"{len(group):,} {heading}:"
-        for one in group[:_MAX_LISTED]:
-            yield f"  {in_words(one.candidate)}: {_found(one)}"
-        if len(group) > _MAX_LISTED:
-            yield f"  {len(group) - _MAX_LISTED:,} more in results.csv"
+        alike: dict[str, list[TriedDeployment]] = {}
+        for one in group:
+            key = _DIGITS.sub("", one.reason) if one.reason else str(one.candidate.number)
+            alike.setdefault(key, []).append(one)
+        for first, *others in list(alike.values())[:_MAX_LISTED]:
+            more = f" (and {len(others):,} more)" if others else ""
+            yield f"  {in_words(first.candidate)}{more}: {_found(first)}"
+        if len(alike) > _MAX_LISTED:
+            yield f"  {len(alike) - _MAX_LISTED:,} more in results.csv"
 
 
 def _found(one: TriedDeployment) -> str:

@@ -94,7 +94,7 @@ def test_plan_shows_the_cheapest_first_and_proves_the_others_dearer(simulate, in
     assert one[0]["cost"] == costs[0] == one[0]["num_gpus"] * (2 if one[0]["gpu"] == "slow" else 3)
     dearer = {(found["gpu"], found["family"]) for found in one if found["verdict"] == "dearer"}
     assert dearer
-    assert "cost more than those above:" in ended.out
+    assert "cost no less than those above:" in ended.out
     with Path("all", "results.csv").open(encoding="utf-8", newline="") as file:
         assert [row["gpu"] for row in csv.DictReader(file)] == [row["gpu"] for row in everything]
 

@@ -6,7 +6,9 @@ import pytest
 
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.sweep.capacity.candidates import in_words
+from sim.sweep.capacity.deployments import JudgedRuns
 from sim.sweep.capacity.plan import plan_capacity
+from sim.workers.executor import TaskOutcome, TaskStatus
 
 DISAGGREGATED = """\
 plan: {min_slo_attainment: 0.9, max_replicas: 6, gpus: {any: {}}, dp: [1, 2], max_gpus: 8,
@@ -85,3 +87,19 @@ def test_loads_are_the_time_that_the_traffic_takes(base_text):
     rows = min(4096 // 104, int((0.02 - latency.step_s) / rows_s) if rows_s else 10**9)
     decode_s = 4 * (latency.step_s + rows * rows_s) / rows
     assert one.decoders.loads[1] == pytest.approx(10 * decode_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("judged_by", "attains"), [("simulated", True), ("expected", True), ("upper_end", False)]
+)
+def test_a_deployment_is_judged_by_the_latencies_that_the_plan_names(judged_by, attains):
+    """Without an interval: by those simulated, as of the second seed."""
+    interval = {"slo_attainment": {"low": 0.5, "expected": 0.9, "high": 1.0}}
+    results = [
+        {"slo_attainment": 0.96, "confidence": interval},
+        {"slo_attainment": 0.98, "confidence": {}},
+    ]
+    runs = JudgedRuns(tuple(TaskOutcome("", TaskStatus.DONE, one) for one in results))
+    section = planned("plan.min_slo_attainment=0.94", f"plan.judged_by={judged_by}").section
+    assert runs.attains(section) is attains
+    assert runs.attainments("upper_end") == [0.5, 0.98]
