@@ -1,4 +1,4 @@
-"""servetwin from Python: run scenarios and sweeps, compare them, and load what was written.
+"""servetwin from Python: run scenarios, sweeps and searches, compare, and load what was written.
 
     import servetwin as st
 
@@ -19,32 +19,41 @@ if TYPE_CHECKING:
     from servetwin.loading import load
     from servetwin.run_result import RunResult, run
     from servetwin.scenario import Scenario
+    from servetwin.searches import PlanResult, TuneResult, plan, tune
     from servetwin.sweep_result import SweepResult, sweep
     from sim.core.errors import InputError
 
 __all__ = [
     "Comparison",
     "InputError",
+    "PlanResult",
     "RunResult",
     "Scenario",
     "SweepResult",
+    "TuneResult",
     "__version__",
     "compare",
     "load",
+    "plan",
     "run",
     "sweep",
+    "tune",
 ]
 
 _PLACES = {
     "Comparison": "servetwin.comparison",
     "InputError": "sim.core.errors",
+    "PlanResult": "servetwin.searches",
     "RunResult": "servetwin.run_result",
     "Scenario": "servetwin.scenario",
     "SweepResult": "servetwin.sweep_result",
+    "TuneResult": "servetwin.searches",
     "compare": "servetwin.comparison",
     "load": "servetwin.loading",
+    "plan": "servetwin.searches",
     "run": "servetwin.run_result",
     "sweep": "servetwin.sweep_result",
+    "tune": "servetwin.searches",
 }
 
 

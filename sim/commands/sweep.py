@@ -92,8 +92,6 @@ def tune(
     from sim.core.packed import name_of
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
-    from sim.sweep.result_files import write_search_results
-    from sim.sweep.tune.files import tune_json, tune_rows
     from sim.sweep.tune.plan import plan_tune
     from sim.sweep.tune.search import search_of
 
@@ -104,8 +102,7 @@ def tune(
     check_folder(out, file)
     results = sweeps.tune_in(out, plan, search, jobs=jobs, fresh=not resume)
     launches = sweeps.launches_of_winner(plan, results)
-    text = tune_json(results, launches, plan.plan.base.raw)
-    write_search_results(tune_rows(results), text, out)
+    text = sweeps.write_tune(out, plan, results, launches)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:

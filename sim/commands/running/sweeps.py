@@ -44,6 +44,7 @@ from sim.sweep.plan import Plan, canonical, settings_text
 from sim.sweep.result_files import launches_of, remove_results, write_results, write_search_results
 from sim.sweep.results import SweepResults
 from sim.sweep.store import POINTS, PointStore, StoredPoints, point_file
+from sim.sweep.tune.files import tune_json, tune_rows
 from sim.sweep.tune.plan import TunePlan
 from sim.sweep.tune.results import TuneResults
 from sim.sweep.tune.search import Search, run_tune
@@ -77,22 +78,24 @@ def prepare_folder(out: Path) -> None:
 
 @contextmanager
 def searched_points(
-    out: Path, what: str, planned: str, *, jobs: int, fresh: bool
+    out: Path, what: str, planned: str, *, jobs: int, fresh: bool, quiet: bool
 ) -> Iterator[StoredPoints]:
     """The points of a search in a folder that is prepared; an error says how many are stored.
 
-    `what` is the command, and `planned` what it is about to do. With `fresh`, stored points are run
-    again, too.
+    `what` is the command, and `planned` what it is about to do, which is not said with `quiet`.
+    With `fresh`, stored points are run again, too.
     """
     code = code_version()
     store = PointStore(out / POINTS, code)
-    say(f"{what}: {planned}{store.read(()).unused_in_words()}")
+    if not quiet:
+        say(f"{what}: {planned}{store.read(()).unused_in_words()}")
     with ProcessPool(jobs) as pool:
         points = StoredPoints(store, pool, run_point, code=code, fresh=fresh)
         try:
             yield points
         except (KeyboardInterrupt, InputError):
-            _say_stored(what, points.num_run)
+            if not quiet:
+                _say_stored(what, points.num_run)
             raise
 
 
@@ -176,17 +179,24 @@ def report_failures(results: SweepResults, out: Path) -> int:
 
 
 def tune_in(
-    out: Path, plan: TunePlan, search: Search, *, jobs: int | None, fresh: bool
+    out: Path,
+    plan: TunePlan,
+    search: Search,
+    *,
+    jobs: int | None,
+    fresh: bool,
+    quiet: bool = False,
 ) -> TuneResults:
     """Run the search in a folder, which is made if its parent exists.
 
-    Without `jobs` there is a worker for each core. With `fresh`, stored points are run again, too.
+    Without `jobs` there is a worker for each core. With `fresh`, stored points are run again, too;
+    with `quiet`, nothing is said on stderr.
     """
     prepare_folder(out)
     num_points = plan.num_trials * len(plan.seeds)
     jobs = jobs or num_cores()
     planned = _plan_in_words(plan, num_points)
-    with searched_points(out, "tune", planned, jobs=jobs, fresh=fresh) as points:
+    with searched_points(out, "tune", planned, jobs=jobs, fresh=fresh, quiet=quiet) as points:
         estimate = Estimate("tune", jobs)
         with ExitStack() as stack:
             shown: list[tuple[Progress, int]] = []
@@ -200,7 +210,8 @@ def tune_in(
                 progress, before = shown[0]
                 progress.update(num_settled - before, 0)
 
-            return TuneResults.of(plan, run_tune(plan, search, points, count))
+            watcher = (lambda *_: None) if quiet else count
+            return TuneResults.of(plan, run_tune(plan, search, points, watcher))
 
 
 def _plan_in_words(plan: TunePlan, num_points: int) -> str:
@@ -229,6 +240,15 @@ def launches_of_winner(plan: TunePlan, results: TuneResults) -> list[LaunchComma
         return []
     searched = {key: winner.settings[key] for key in plan.space.axes}
     return launches_of(plan.plan.vary(winner.tried), searched)
+
+
+def write_tune(
+    out: Path, plan: TunePlan, results: TuneResults, launches: Sequence[LaunchCommand]
+) -> str:
+    """Write the results of a search for settings; returns the text of results.json."""
+    text = tune_json(results, launches, plan.plan.base.raw)
+    write_search_results(tune_rows(results), text, out)
+    return text
 
 
 def warn_of_trials(results: TuneResults) -> None:
@@ -278,16 +298,17 @@ class _RoundProgress:
 
 
 def plan_in(
-    out: Path, capacity: CapacityPlan, *, jobs: int | None, fresh: bool
+    out: Path, capacity: CapacityPlan, *, jobs: int | None, fresh: bool, quiet: bool = False
 ) -> list[TriedDeployment]:
     """Simulate the candidates in a folder that is prepared; the arguments are as for a sweep."""
     planned = f"{len(capacity.candidates):,} candidates"
     workers = jobs or num_cores()
     with (
-        searched_points(out, "plan", planned, jobs=workers, fresh=fresh) as points,
+        searched_points(out, "plan", planned, jobs=workers, fresh=fresh, quiet=quiet) as points,
         ExitStack() as stack,
     ):
-        return find_deployments(capacity, points, _RoundProgress(stack))
+        watcher = (lambda *_: None) if quiet else _RoundProgress(stack)
+        return find_deployments(capacity, points, watcher)
 
 
 def print_plan(
