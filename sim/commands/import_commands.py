@@ -1,5 +1,7 @@
 """`simulate import --command`: a scenario from the command lines of a client and of servers."""
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from sim.commands.output import check_folder, print_line
 from sim.commands.recorded_scenario import Hint, known_model, scenario_text
 from sim.core.errors import InputError
 from sim.core.files import make_folder, write_text
-from sim.core.flags import split_command
+from sim.core.flags import Command, split_command
 from sim.core.messages import say
 from sim.engine.server_config import BOTH, PREFILL
 from sim.families import FAMILIES
@@ -16,6 +18,7 @@ from sim.family.launch_command import ServerSettings
 from sim.family.section import accepted_settings
 from sim.latency.host import host_presets
 from sim.scenario.load import load_scenario_text, refuse_user_classes
+from sim.scenario.strict_yaml import parse_yaml_mapping, read_yaml_file
 from sim.workload.bench_command import ReadBench, read_bench_command
 
 SCENARIO = "scenario.yaml"
@@ -28,6 +31,7 @@ _TRANSFER_HINT = (
     "PLACEHOLDER: the command lines do not say how fast KV is sent. 50 GB/s is a network interface"
     " of 400 Gbit/s for each GPU of a prefill server."
 )
+_CONFIG = re.compile(r"--config(=.*)?")
 # The settings of a server, in either family, with which it speculates.
 _DRAFTS = {"speculative_algorithm", "speculative_config"}
 _ACCEPTANCE_RATE = 0.7
@@ -70,7 +74,7 @@ def read_server(text: str, system: str) -> ServerSettings:
 
 
 def _read_server(text: str, system: str) -> ServerSettings:
-    command = split_command(text, "--server")
+    command = _with_config(split_command(text, "--server"))
     for family in FAMILIES.values():
         if (settings := family.read_launch(command, system)) is not None:
             if not settings.model:
@@ -78,6 +82,36 @@ def _read_server(text: str, system: str) -> ServerSettings:
             return settings
     titles = " or ".join(family.title for family in FAMILIES.values())
     raise InputError(f"--server: is no command that launches {titles}")
+
+
+def _with_config(command: Command) -> Command:
+    """The command with the flags of the YAML file that its `--config` names."""
+    at = next((i for i, word in enumerate(command.words) if _CONFIG.fullmatch(word)), None)
+    if at is None:
+        return command
+    name = command.words[at].partition("=")[2]
+    num_words = 1 if name else 2
+    name = name or next(iter(command.words[at + 1 : at + 2]), "")
+    if not name:
+        raise InputError("--server: --config: has no value")
+    given = parse_yaml_mapping(read_yaml_file(Path(name)), name).value
+    assert isinstance(given, dict)  # noqa: S101 - what parse_yaml_mapping makes
+    flags = [word for key, value in given.items() for word in _flag_of(key, value)]
+    rest = [*command.words[:at], *command.words[at + num_words :]]
+    return command._replace(words=rest, config_flags=flags)
+
+
+def _flag_of(key: str, value: object) -> list[str]:
+    """A key of such a file as a flag: a list as several words, a mapping as JSON."""
+    match value:
+        case bool():
+            return [f"--{key}" if value else f"--no-{key}"]
+        case list():
+            return [f"--{key}", *map(str, value)] if value else []
+        case dict():
+            return [f"--{key}", json.dumps(value)]
+        case _:
+            return [f"--{key}", str(value)]
 
 
 def _refuse_parts(servers: Sequence[ServerSettings]) -> None:
@@ -121,7 +155,8 @@ def _compose(
         pools, found = _pools(servers, system)
         data |= pools
         hints += found
-    if any(_DRAFTS.intersection(server.scheduler) for server in servers):
+    servers_of = data["pools"].values() if "pools" in data else (data,)
+    if any(_DRAFTS.intersection(each["scheduler"]) for each in servers_of):
         data["acceptance"] = {"rate": _ACCEPTANCE_RATE}
         hints.append(Hint("acceptance", _ACCEPTANCE_HINT))
     if bench.slo:
@@ -132,7 +167,9 @@ def _compose(
 def sections_of(server: ServerSettings, system: str) -> tuple[dict[str, Any], list[Hint]]:
     """The sections of a scenario, or of a pool, that describe a server; and comments on them."""
     family = FAMILIES[server.scheduler["family"]]
-    of_model, model_notes = family.pools_of_model(server)
+    of_model, model_notes = family.pools_of_model(
+        server.model, server.scheduler, server.parallel["pp"]
+    )
     section = accepted_settings(
         family.section(),
         {"family": family.name},

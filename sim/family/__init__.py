@@ -158,11 +158,15 @@ class Family:
         """
         return {}
 
-    def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
-        """Keys of the section that a launch command's model stands for, and notes on what is not.
+    def pools_of_model(
+        self, model: str, settings: Mapping[str, Any], num_stages: int
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The keys that a real server's defaults stand for, and notes on pools that are left out.
 
         Args:
-            settings: what `read_launch` found.
+            model: as a launch command or results name it; nothing follows from one not known.
+            settings: the keys that are known.
+            num_stages: stages of the pipeline.
         """
         return {}, []
 

@@ -54,7 +54,6 @@ SPECULATIVE_OPTIONS: Final = (
     "speculative_draft_model_path",
 )
 NGRAM_BREADTH: Final = "speculative-ngram-max-bfs-breadth"
-SPECULATIVE_IGNORED: Final = ("speculative-draft-model-revision",)
 _NEEDS_MODEL = ("EAGLE", "EAGLE3", "STANDALONE")
 _SERVER_PORT = 30000
 # SGLang's default of --disaggregation-bootstrap-port.

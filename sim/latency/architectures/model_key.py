@@ -175,6 +175,14 @@ def shape_of(found: FoundModel) -> ModelShape:
     return shape_of_config(found.name, found.config, where=found.where)
 
 
+def shape_if_known(key: str) -> ModelShape | None:
+    """The shape of a model that a real server's command names; None if nothing is known of it."""
+    try:
+        return shape_if_described(find_model(key, Path()))
+    except InputError:
+        return None
+
+
 def shape_if_described(found: FoundModel) -> ModelShape | None:
     """The shape of a model; None if a `ModelShape` does not describe its architecture."""
     return shape_of(found) if is_described(found.config) else None
