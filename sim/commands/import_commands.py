@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.commands.output import check_folder, print_line
 from sim.commands.recorded_scenario import Hint, known_model, scenario_text
+from sim.commands.runnable import runnable
 from sim.core.errors import InputError
 from sim.core.files import make_folder, write_text
 from sim.core.flags import Command, split_command
@@ -16,6 +17,7 @@ from sim.engine.server_config import BOTH, PREFILL
 from sim.families import FAMILIES
 from sim.family.launch_command import ServerSettings
 from sim.family.section import accepted_settings
+from sim.latency.architectures.model_key import variant_of
 from sim.latency.host import host_presets
 from sim.scenario.load import load_scenario_text, refuse_user_classes
 from sim.scenario.strict_yaml import parse_yaml_mapping, read_yaml_file
@@ -54,7 +56,7 @@ def import_command_lines(
     system = hardware.replace("-", "_")
     read = [_read_server(text, system) for text in servers]
     check_folder(out, Path())
-    data, hints = _compose(bench, read, system)
+    data, hints = runnable(*_compose(bench, read, system), out)
     text = scenario_text(data, hints)
     path = out / SCENARIO
     refuse_user_classes(load_scenario_text(text, name=str(path), base_dir=out))
@@ -79,9 +81,26 @@ def _read_server(text: str, system: str) -> ServerSettings:
         if (settings := family.read_launch(command, system)) is not None:
             if not settings.model:
                 raise InputError("--server: names no model")
-            return settings
+            return _with_known_model(settings)
     titles = " or ".join(family.title for family in FAMILIES.values())
     raise InputError(f"--server: is no command that launches {titles}")
+
+
+def _with_known_model(settings: ServerSettings) -> ServerSettings:
+    """The settings with a path that is found from any folder, or with the model of a variant."""
+    key = settings.model
+    if (path := Path(key)).exists():
+        return settings._replace(model=str(path.resolve()))
+    if (variant := variant_of(key)) is None:
+        return settings
+    formats = {part: variant.weights for part in ("gemm", "moe") if variant.weights}
+    stored = f" with weights of {variant.weights}" if variant.weights else ""
+    note = f"model {key} is not known: {variant.model} is taken{stored}"
+    return settings._replace(
+        model=variant.model,
+        quantization={**formats, **settings.quantization},
+        notes=(note, *settings.notes),
+    )
 
 
 def _with_config(command: Command) -> Command:
@@ -167,14 +186,14 @@ def _compose(
 def sections_of(server: ServerSettings, system: str) -> tuple[dict[str, Any], list[Hint]]:
     """The sections of a scenario, or of a pool, that describe a server; and comments on them."""
     family = FAMILIES[server.scheduler["family"]]
-    of_model, model_notes = family.pools_of_model(
-        server.model, server.scheduler, server.parallel["pp"]
-    )
     section = accepted_settings(
         family.section(),
         {"family": family.name},
-        {key: value for key, value in (server.scheduler | of_model).items() if key != "family"},
+        {key: value for key, value in server.scheduler.items() if key != "family"},
         source="the command",
+    )
+    of_model, model_notes = family.pools_of_model(
+        server.model, section.settings, server.parallel["pp"]
     )
     hints = []
     data: dict[str, Any] = {"latency": measured_operators(server, system)}
@@ -183,7 +202,7 @@ def sections_of(server: ServerSettings, system: str) -> tuple[dict[str, Any], li
         data["host"] = server.host
         text = f"host {server.host} and scheduler.version are the newest; known hosts:"
         hints.append(Hint("host", f"{text} {', '.join(presets)}"))
-    data["scheduler"] = section.settings
+    data["scheduler"] = section.settings | of_model
     if server.replicas > 1:
         data["replicas"] = server.replicas
     notes = (*section.hints, *server.notes, *model_notes)

@@ -190,6 +190,9 @@ def _sizes(system: str, scheduler: Mapping[str, Any], mode: str) -> dict[str, in
         sizes["max_num_batched_tokens"] = min(8192, sizes["max_num_batched_tokens"])
     if mode == "throughput":
         sizes = {key: 2 * value for key, value in sizes.items()}
+    longest = scheduler.get("max_model_len")
+    if scheduler.get("enable_chunked_prefill") is False and isinstance(longest, int):
+        sizes["max_num_batched_tokens"] = max(longest, sizes["max_num_batched_tokens"])
     if isinstance(budget := scheduler.get("max_num_batched_tokens"), int):
         sizes["max_num_seqs"] = min(sizes["max_num_seqs"], budget)
     return sizes
