@@ -171,7 +171,7 @@ class Family:
         return {}, []
 
     def imported_section(
-        self, known_settings: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
     ) -> "ImportedSection":
         """The section `scheduler` of a scenario for a measured run.
 
@@ -179,5 +179,6 @@ class Family:
             known_settings: the server's settings that the results contain, by section key.
             sizes: the largest number of tokens of each request, prompt and output together. If
                 the results do not contain the pool's size, the pool gets room for all of them.
+            model: the scenario's model, whose layers may need pools of their own; empty: none.
         """
         raise NotImplementedError

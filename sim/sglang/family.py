@@ -150,8 +150,8 @@ class SglangFamily(Family):
         return pools_of_model(model, settings, num_stages)
 
     def imported_section(
-        self, known_settings: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
     ) -> "ImportedSection":
         from sim.sglang.results.settings import sglang_section
 
-        return sglang_section(known_settings, sizes)
+        return sglang_section(known_settings, sizes, model)

@@ -153,11 +153,11 @@ class VllmFamily(Family):
         return pools_of_model(model, settings, num_stages)
 
     def imported_section(
-        self, known_settings: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
     ) -> "ImportedSection":
         from sim.vllm.results import vllm_section
 
-        return vllm_section(known_settings, sizes)
+        return vllm_section(known_settings, sizes, model)
 
 
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":

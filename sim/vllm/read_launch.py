@@ -28,7 +28,7 @@ from sim.family.section import is_valid
 from sim.validation import flag_of
 from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES
 from sim.vllm.other_flags import OTHER_FLAGS
-from sim.vllm.section.groups import groups_for_model
+from sim.vllm.section.groups import KVCacheGroup, groups_for_model
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.version_rules import NEWEST, version_with_rules_of
@@ -180,6 +180,14 @@ def pools_of_model(
     if needs_size or not is_valid(VllmSection, {**settings, **found}):
         return {}, [f"the windows of {shape.name} are not simulated with the other flags"]
     return found, []
+
+
+def groups_of(model: str) -> list[KVCacheGroup] | None:
+    """The groups of a model's layers; None: there is one, or nothing is known of the model."""
+    from sim.latency.architectures.model_key import shape_if_known  # noqa: PLC0415
+
+    shape = shape_if_known(model)
+    return None if shape is None else groups_for_model(shape)
 
 
 def _sizes(system: str, scheduler: Mapping[str, Any], mode: str) -> dict[str, int]:
