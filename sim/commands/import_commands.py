@@ -200,7 +200,9 @@ def sections_of(server: ServerSettings, system: str) -> tuple[dict[str, Any], li
     presets = [name for name in host_presets() if name.startswith(family.name)]
     if server.host in presets:
         data["host"] = server.host
-        text = f"host {server.host} and scheduler.version are the newest; known hosts:"
+        newest = f"host {server.host} and scheduler.version are the newest"
+        nearest = f"host {server.host} is the nearest to the version"
+        text = f"{nearest if 'version' in server.scheduler else newest}; known hosts:"
         hints.append(Hint("host", f"{text} {', '.join(presets)}"))
     data["scheduler"] = section.settings | of_model
     if server.replicas > 1:

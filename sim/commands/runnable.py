@@ -1,6 +1,5 @@
 """Makes sure that a scenario which was made of command lines can be simulated."""
 
-import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,7 +49,9 @@ def _why_not(data: Mapping[str, Any], base_dir: Path) -> str | None:
     try:
         build(load_scenario_text(scenario_text(data, ()), name=_NAME, base_dir=base_dir))
     except InputError as error:
-        return re.sub(rf"^{_NAME}:(\d+: )?\s*", "", str(error))
+        text = str(error).removeprefix(f"{_NAME}:").strip()
+        line, _, rest = text.partition(": ")
+        return rest if line.isdigit() else text
     return None
 
 

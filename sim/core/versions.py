@@ -30,6 +30,11 @@ def is_version(text: str) -> bool:
     return _numbers(text) is not None
 
 
+def same_version(one: str, other: str) -> bool:
+    """Whether two versions have the same three numbers."""
+    return is_version(one) and _numbers(one) == _numbers(other)
+
+
 def _numbers(version: str) -> tuple[int, ...] | None:
     match = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
     return None if match is None else tuple(int(number) for number in match.groups())

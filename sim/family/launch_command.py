@@ -3,14 +3,17 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.flags import Command, Effect, ReadFlags, plain_value
 from sim.core.messages import shorten
-from sim.core.versions import is_version
+from sim.core.versions import is_version, same_version
 from sim.engine.server_config import BOTH
 
+# Flags of `docker run` whose values may look like images.
+_BEFORE_PATHS = ("-v", "--volume", "--mount", "--name")
 # A count that both engines take with a suffix: 1k is 1,000 and 1K is 1,024.
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT])", re.ASCII)
 
@@ -72,12 +75,12 @@ class Programs(NamedTuple):
 
     Attributes:
         names: words that launch it; the server's flags follow.
-        image: a container image whose arguments are flags, as a pattern; group 1 is its version.
-        has_entry_point: the image launches the server without one of the names.
+        image: how names of its container images begin, without their registry.
+        has_entry_point: such an image launches the server; its arguments are the flags.
     """
 
     names: Sequence[Sequence[str]]
-    image: re.Pattern[str]
+    image: str
     has_entry_point: bool
 
     def flags_of(self, command: Command) -> tuple[list[str] | None, str]:
@@ -85,15 +88,22 @@ class Programs(NamedTuple):
 
         It is known from the tag of the container image.
         """
-        images = [found for word in command.words if (found := self.image.fullmatch(word))]
-        version = next((found[1] for found in images if found[1]), "")
+        place, version = self._image(command)
         for name in self.names:
             if (words := command.after(name)) is not None:
                 return self._with_config(words, command), version
-        if not images or not self.has_entry_point:
+        if place is None or not self.has_entry_point:
             return None, version
-        words = command.words_from(command.words.index(images[0][0]) + 1)
-        return self._with_config(words, command), version
+        return self._with_config(command.words_from(place + 1), command), version
+
+    def _image(self, command: Command) -> tuple[int | None, str]:
+        """The place of the container image among the words, None if there is none; its version."""
+        for place, (before, word) in enumerate(pairwise(["", *command.words])):
+            name, _, tag = word.rpartition("/")[2].partition("@")[0].partition(":")
+            is_image = name.startswith(self.image) and not {"/", ":"}.isdisjoint(word)
+            if is_image and before not in _BEFORE_PATHS and not word.startswith("-"):
+                return place, tag.removeprefix("v").partition("-")[0] if is_version(tag) else ""
+        return None, ""
 
     @staticmethod
     def _with_config(words: list[str], command: Command) -> list[str]:
@@ -106,21 +116,27 @@ class Variables(NamedTuple):
 
     Attributes:
         prefix: how the engine's own begin.
-        ignored, of_time: names of those that change nothing, or only how long steps take.
+        ignored, of_time: how those go on that change nothing, or only how long steps take.
         keys: names of those that set keys of a scenario.
     """
 
     prefix: str
-    ignored: re.Pattern[str]
-    of_time: re.Pattern[str]
+    ignored: tuple[str, ...]
+    of_time: tuple[str, ...]
     keys: frozenset[str] = frozenset()
 
     def sort(self, given: Mapping[str, str]) -> tuple[list[str], list[str], list[str]]:
         """Those that change nothing, those not known, and those of step times with values."""
         rest = sorted(given.keys() - self.keys)
         own = [name for name in rest if name.startswith(self.prefix)]
-        of_time = [name for name in own if self.of_time.fullmatch(name)]
-        ignored = [name for name in own if self.ignored.fullmatch(name) and name not in of_time]
+        length = len(self.prefix)
+        ignored = [name for name in own if name.startswith(self.ignored, length)]
+        of_time = [
+            name
+            for name in own
+            if name not in ignored
+            and (name.startswith(self.of_time, length) or name.endswith("_BACKEND"))
+        ]
         unknown = [name for name in own if name not in {*of_time, *ignored}]
         ignored += [name for name in rest if name not in own]
         return ignored, unknown, [f"{name}={given[name]}" for name in of_time]
@@ -132,7 +148,7 @@ def version_note(title: str, version: str, taken: str) -> str:
         return (
             f"{title} {shorten(version)}: is no version that is known; rules are those of {taken}"
         )
-    if re.match(rf"v?{re.escape(taken)}(?!\d)", version):
+    if same_version(version, taken):
         return ""
     return f"{title} {shorten(version)}: rules are those of {taken}, the nearest known version"
 

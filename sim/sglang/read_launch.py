@@ -4,13 +4,13 @@ Whether the model needs a window pool or a pool of states follows from its name 
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
+from sim.core.versions import entry_for
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
     Programs,
@@ -46,23 +46,24 @@ from sim.validation import flag_of
 
 _PROGRAMS = Programs(
     names=(("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",)),
-    image=re.compile(r"(?:.*/)?sglang[\w-]*(?::(?:v?(\d+\.\d+\.\d+)[\w.+-]*|[\w.-]+))?(?:@.*)?"),
+    image="sglang",
     has_entry_point=False,
 )
 _VARIABLES = Variables(
     prefix="SGLANG_",
-    ignored=re.compile(
-        r"SGLANG_(LOG|CACHE|HOST|PORT|USE_MODELSCOPE|TORCH_PROFILER|WARMUP|WATCHDOG|IS_IN_CI|SET_"
-        r"|HEALTH|RECORD|DISABLE_CUDNN|SKIP_|BLOCK_NONZERO|ENABLE_HEALTH|ENABLE_METRICS"
-        r"|DISAGGREGATION_(BOOTSTRAP|HEARTBEAT|WAITING)|MOONCAKE|NIXL|ALLOW|USE_MESSAGE).*"
+    ignored=(
+        "LOG", "CACHE", "HOST", "PORT", "USE_MODELSCOPE", "TORCH_PROFILER", "WARMUP", "WATCHDOG",
+        "IS_IN_CI", "SET_", "HEALTH", "RECORD", "DISABLE_CUDNN", "SKIP_", "BLOCK_NONZERO",
+        "ENABLE_HEALTH", "ENABLE_METRICS", "DISAGGREGATION_BOOTSTRAP", "DISAGGREGATION_HEARTBEAT",
+        "DISAGGREGATION_WAITING", "MOONCAKE", "NIXL", "ALLOW", "USE_MESSAGE",
     ),
-    of_time=re.compile(
-        r"SGLANG_(ENABLE_(JIT|SPEC_V2|FLASHINFER|TORCH|COLOCATED|OVERLAP_PLAN|DETERMINISTIC_ALLRED).*"
-        r"|JIT.*|DEEPEP.*|DEEPGEMM.*|FLASHINFER.*|MOE.*|ROCM.*|AITER.*|USE_.*|OPT.*|NCCL.*|DSA.*|NSA.*"
-        r"|TRITON.*|CUTLASS.*|NVFP4.*|DG_.*)"
+    of_time=(
+        "ENABLE_JIT", "ENABLE_SPEC_V2", "ENABLE_FLASHINFER", "ENABLE_TORCH", "ENABLE_COLOCATED",
+        "ENABLE_OVERLAP_PLAN", "JIT", "DEEPEP", "DEEPGEMM", "FLASHINFER", "MOE", "ROCM", "AITER",
+        "USE_", "OPT", "NCCL", "DSA", "NSA", "TRITON", "CUTLASS", "NVFP4", "DG_",
     ),
     keys=frozenset(KEYS.variables.values()),
-)
+)  # fmt: skip
 _WHERE = "--server"
 _EVICTION_KEY = "radix_eviction_policy_config"
 _SWITCHES = {
@@ -93,9 +94,14 @@ _FLAGS = Flags(
     others=OTHER_FLAGS,
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
-_HOST = "sglang-0.5.10"
+# The presets of `host`, by the first version that each is for.
+_HOSTS = {name: f"sglang-{name}" for name in ("0.5.1", "0.5.3", "0.5.5", "0.5.9", "0.5.10")}
 # SGLang's default chunk by a GPU's memory: 90 to 160 GiB and less than 90 GiB have 8192.
-_CHUNKS = {("b", "gb", "mi3"): 16_384, ("l40",): 4096, ("l4_", "rtx", "a10"): 2048}
+_CHUNKS = {
+    ("b2", "b3", "gb", "mi3"): 16_384,
+    ("l40", "a100_40gb"): 4096,
+    ("l4_", "rtx_4", "rtx_5", "a10_", "a30", "b60"): 2048,
+}
 _CHUNK = 8192
 # Its smallest default, whatever the pool's size is.
 _MAX_RUNNING = 2048
@@ -129,10 +135,12 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     notes += notes_on_flags(read, of_time)
     scheduler = {key: flag_value(text) for key, text in (values | drafts).items()}
     scheduler |= {**settings, **_of_variables(command)}
+    host = _HOSTS["0.5.10"]
     if version:
         # First, so that flags which its rules do not have are the ones that are left out.
         taken = version_with_rules_of(version) or NEWEST
         scheduler = {"version": taken, **scheduler}
+        host = entry_for(version, _HOSTS) or host
         notes += filter(None, [version_note("SGLang", version, taken)])
     if scheduler.get("schedule_policy") == "priority":
         raise InputError(
@@ -146,7 +154,7 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     if drafts:
         sizes["max_running_requests"] = DEFAULT_MAX_RUNNING
     return ServerSettings(
-        model, {"family": "sglang", **sizes, **scheduler}, parallel, replicas, formats, _HOST,
+        model, {"family": "sglang", **sizes, **scheduler}, parallel, replicas, formats, host,
         (*read.ignored, *ignored), (*read.unknown, *unknown), tuple(notes), (role,),
     )  # fmt: skip
 
@@ -202,7 +210,7 @@ def _of_variables(command: Command) -> dict[str, Any]:
 
 def gpu_defaults(system: str) -> dict[str, int]:
     """See `Family.gpu_defaults`."""
-    chunks = (chunk for names, chunk in _CHUNKS.items() if system.startswith(names))
+    chunks = (chunk for names, chunk in _CHUNKS.items() if f"{system}_".startswith(names))
     return {"chunked_prefill_size": next(chunks, _CHUNK), "max_running_requests": _MAX_RUNNING}
 
 

@@ -39,22 +39,23 @@ _PROGRAMS = Programs(
         ("vllm.entrypoints.openai.api_server",),
         ("vllm.entrypoints.cli.main", "serve"),
     ),
-    image=re.compile(r"(?:.*/)?vllm[\w-]*(?::(?:v?(\d+\.\d+\.\d+)[\w.+-]*|[\w.-]+))?(?:@.*)?"),
+    image="vllm",
     has_entry_point=True,
 )
 _VARIABLES = Variables(
     prefix="VLLM_",
-    ignored=re.compile(
-        r"VLLM_(LOG|CACHE|CONFIG|HOST|PORT|API_KEY|NO_USAGE|DO_NOT|USAGE|WORKER_MULTI|DISABLE_COMPILE"
-        r"|ALLOW|SERVER_DEV|PLUGINS|TORCH_PROFILER|NIXL_SIDE|RPC|ENGINE_READY|ENGINE_ITER|ASSETS"
-        r"|HTTP_TIMEOUT|SKIP_|KEEP_ALIVE|USE_V1|USE_MODELSCOPE|IMAGE|VIDEO|AUDIO).*"
+    ignored=(
+        "LOG", "CACHE", "CONFIG", "HOST", "PORT", "API_KEY", "NO_USAGE", "DO_NOT", "USAGE",
+        "WORKER_MULTI", "DISABLE_COMPILE", "ALLOW", "SERVER_DEV", "PLUGINS", "TORCH_PROFILER",
+        "NIXL_SIDE", "RPC", "ENGINE_READY", "ENGINE_ITER", "ASSETS", "HTTP_TIMEOUT", "SKIP_",
+        "KEEP_ALIVE", "USE_V1", "USE_MODELSCOPE", "IMAGE", "VIDEO", "AUDIO",
     ),
-    of_time=re.compile(
-        r"VLLM_(USE_|ALL2ALL|ATTENTION|FLASH|MOE_|ROCM_|ENABLE_|FUSED|DEEP_?E|MXFP4|NVFP4|MARLIN"
-        r"|FLOAT32|DISABLED_KERNELS|RANDOMIZE|TUNED|BLOCKSCALE|CUDAGRAPH|DBO|MLA|TRITON).*"
-        r"|VLLM_.*_BACKEND"
+    of_time=(
+        "USE_", "ALL2ALL", "ATTENTION", "FLASH", "MOE_", "ROCM_", "ENABLE_", "FUSED", "DEEPEP",
+        "DEEP_E", "MXFP4", "NVFP4", "MARLIN", "FLOAT32", "DISABLED_KERNELS", "RANDOMIZE", "TUNED",
+        "BLOCKSCALE", "CUDAGRAPH", "DBO", "MLA", "TRITON",
     ),
-)
+)  # fmt: skip
 _WHERE = "--server"
 _SWITCHES = {
     **{flag_of(key)[2:]: key for key in KEYS.switches},
@@ -217,7 +218,7 @@ def _with_objects(words: Sequence[str]) -> list[str]:
             rest += ["--optimization-level", word[2:].removeprefix("=")]
         elif word == "-O":
             rest.append("--optimization-level")
-        elif not (word.startswith("-") and re.search(r"[A-Za-z][\w-]*\.", name)):
+        elif not (word.startswith("-") and "." in name and name.lstrip("-")[:1].isalpha()):
             rest.append(word)
         else:
             text = value if has_value else next(given, None)

@@ -89,6 +89,10 @@ def test_defaults_depend_on_the_gpu():
     text = "python -m sglang.launch_server --model-path m"
     assert read(text, system="b200_sxm").scheduler["chunked_prefill_size"] == 16_384
     assert "8192 is SGLang's default on h100_sxm" in read(text).notes[0]
+    chunks = {system: read(text, system=system).scheduler["chunked_prefill_size"]
+              for system in ("a100_sxm", "rtx_pro_6000_server", "l4", "l40s", "a10")}  # fmt: skip
+    assert list(chunks.values()) == [8192, 8192, 2048, 4096, 2048]
+    assert read("vllm serve m", "vllm", "rtx_pro_6000_server").scheduler["max_num_seqs"] == 1024
     small = read("vllm serve m", "vllm", "a100_sxm").scheduler
     assert (small["max_num_batched_tokens"], small["max_num_seqs"]) == (2048, 256)
 

@@ -90,6 +90,7 @@ def test_lengths_that_vllm_chooses_are_left_out():
         "docker run --gpus all -e A=b -p 8000:8000 vllm/vllm-openai:latest --model m -tp 4",
         "docker run --gpus all vllm/vllm-openai:latest m -tp 4 --disable-log-requests",
         "docker run rocm/vllm:nightly vllm serve m -tp 4",
+        "docker run --name x/vllm -v /x:/root/vllm -d vllm/vllm-openai@sha256:1 --model m -tp 4",
     ],
 )
 def test_a_server_in_any_wrapping(text):
@@ -164,6 +165,7 @@ def test_the_image_says_the_version(text, version, note):
     """Rules of another version are never taken silently."""
     found = read(text)
     assert found.scheduler["version"] == version
+    assert found.host == ("sglang-0.5.9" if version == "0.5.9" else found.host)
     said = [each for each in found.notes if "rules are those of" in each]
     assert (not said and not note) or said[0].startswith(note)
 
