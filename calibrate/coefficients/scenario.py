@@ -213,7 +213,12 @@ def _merged(all_facts: Sequence[ServerFacts]) -> ServerFacts:
 
 
 def _with_command(facts: ServerFacts, model: str, scheduler: Mapping[str, Any]) -> ServerFacts:
-    settings = {key: value for key, value in scheduler.items() if key != "family"}
+    # A fitted scenario has no drafts (docs/how-to/calibrated.md#speculative-decoding).
+    settings = {
+        key: value
+        for key, value in scheduler.items()
+        if key != "family" and not key.startswith("speculative_")
+    }
     engines = (str(scheduler["family"]),)
     return ServerFacts(engines, model, {**facts.scheduler, **settings}, facts.other_settings)
 

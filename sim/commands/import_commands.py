@@ -1,21 +1,26 @@
 """`simulate import --command`: a scenario from the command lines of a client and of servers."""
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sim.commands.output import check_folder, print_line
 from sim.commands.recorded_scenario import Hint, known_model, scenario_text
+from sim.commands.runnable import runnable
 from sim.core.errors import InputError
 from sim.core.files import make_folder, write_text
-from sim.core.flags import split_command
+from sim.core.flags import Command, split_command
 from sim.core.messages import say
 from sim.engine.server_config import BOTH, PREFILL
 from sim.families import FAMILIES
 from sim.family.launch_command import ServerSettings
 from sim.family.section import accepted_settings
+from sim.latency.architectures.model_key import variant_of
 from sim.latency.host import host_presets
 from sim.scenario.load import load_scenario_text, refuse_user_classes
+from sim.scenario.strict_yaml import parse_yaml_mapping, read_yaml_file
 from sim.workload.bench_command import ReadBench, read_bench_command
 
 SCENARIO = "scenario.yaml"
@@ -28,6 +33,7 @@ _TRANSFER_HINT = (
     "PLACEHOLDER: the command lines do not say how fast KV is sent. 50 GB/s is a network interface"
     " of 400 Gbit/s for each GPU of a prefill server."
 )
+_CONFIG = re.compile(r"--config(=.*)?")
 # The settings of a server, in either family, with which it speculates.
 _DRAFTS = {"speculative_algorithm", "speculative_config"}
 _ACCEPTANCE_RATE = 0.7
@@ -50,7 +56,7 @@ def import_command_lines(
     system = hardware.replace("-", "_")
     read = [_read_server(text, system) for text in servers]
     check_folder(out, Path())
-    data, hints = _compose(bench, read, system)
+    data, hints = runnable(*_compose(bench, read, system), out)
     text = scenario_text(data, hints)
     path = out / SCENARIO
     refuse_user_classes(load_scenario_text(text, name=str(path), base_dir=out))
@@ -70,14 +76,61 @@ def read_server(text: str, system: str) -> ServerSettings:
 
 
 def _read_server(text: str, system: str) -> ServerSettings:
-    command = split_command(text, "--server")
+    command = _with_config(split_command(text, "--server"))
     for family in FAMILIES.values():
         if (settings := family.read_launch(command, system)) is not None:
             if not settings.model:
                 raise InputError("--server: names no model")
-            return settings
+            return _with_known_model(settings)
     titles = " or ".join(family.title for family in FAMILIES.values())
     raise InputError(f"--server: is no command that launches {titles}")
+
+
+def _with_known_model(settings: ServerSettings) -> ServerSettings:
+    """The settings with a path that is found from any folder, or with the model of a variant."""
+    key = settings.model
+    if (path := Path(key)).exists():
+        return settings._replace(model=str(path.resolve()))
+    if (variant := variant_of(key)) is None:
+        return settings
+    formats = {part: variant.weights for part in ("gemm", "moe") if variant.weights}
+    stored = f" with weights of {variant.weights}" if variant.weights else ""
+    note = f"model {key} is not known: {variant.model} is taken{stored}"
+    return settings._replace(
+        model=variant.model,
+        quantization={**formats, **settings.quantization},
+        notes=(note, *settings.notes),
+    )
+
+
+def _with_config(command: Command) -> Command:
+    """The command with the flags of the YAML file that its `--config` names."""
+    at = next((i for i, word in enumerate(command.words) if _CONFIG.fullmatch(word)), None)
+    if at is None:
+        return command
+    name = command.words[at].partition("=")[2]
+    num_words = 1 if name else 2
+    name = name or next(iter(command.words[at + 1 : at + 2]), "")
+    if not name:
+        raise InputError("--server: --config: has no value")
+    given = parse_yaml_mapping(read_yaml_file(Path(name)), name).value
+    assert isinstance(given, dict)  # noqa: S101 - what parse_yaml_mapping makes
+    flags = [word for key, value in given.items() for word in _flag_of(key, value)]
+    rest = [*command.words[:at], *command.words[at + num_words :]]
+    return command._replace(words=rest, config_flags=flags)
+
+
+def _flag_of(key: str, value: object) -> list[str]:
+    """A key of such a file as a flag: a list as several words, a mapping as JSON."""
+    match value:
+        case bool():
+            return [f"--{key}" if value else f"--no-{key}"]
+        case list():
+            return [f"--{key}", *map(str, value)] if value else []
+        case dict():
+            return [f"--{key}", json.dumps(value)]
+        case _:
+            return [f"--{key}", str(value)]
 
 
 def _refuse_parts(servers: Sequence[ServerSettings]) -> None:
@@ -121,7 +174,8 @@ def _compose(
         pools, found = _pools(servers, system)
         data |= pools
         hints += found
-    if any(_DRAFTS.intersection(server.scheduler) for server in servers):
+    servers_of = data["pools"].values() if "pools" in data else (data,)
+    if any(_DRAFTS.intersection(each["scheduler"]) for each in servers_of):
         data["acceptance"] = {"rate": _ACCEPTANCE_RATE}
         hints.append(Hint("acceptance", _ACCEPTANCE_HINT))
     if bench.slo:
@@ -132,21 +186,25 @@ def _compose(
 def sections_of(server: ServerSettings, system: str) -> tuple[dict[str, Any], list[Hint]]:
     """The sections of a scenario, or of a pool, that describe a server; and comments on them."""
     family = FAMILIES[server.scheduler["family"]]
-    of_model, model_notes = family.pools_of_model(server)
     section = accepted_settings(
         family.section(),
         {"family": family.name},
-        {key: value for key, value in (server.scheduler | of_model).items() if key != "family"},
+        {key: value for key, value in server.scheduler.items() if key != "family"},
         source="the command",
+    )
+    of_model, model_notes = family.pools_of_model(
+        server.model, section.settings, server.parallel["pp"]
     )
     hints = []
     data: dict[str, Any] = {"latency": measured_operators(server, system)}
     presets = [name for name in host_presets() if name.startswith(family.name)]
     if server.host in presets:
         data["host"] = server.host
-        text = f"host {server.host} and scheduler.version are the newest; known hosts:"
+        newest = f"host {server.host} and scheduler.version are the newest"
+        nearest = f"host {server.host} is the nearest to the version"
+        text = f"{nearest if 'version' in server.scheduler else newest}; known hosts:"
         hints.append(Hint("host", f"{text} {', '.join(presets)}"))
-    data["scheduler"] = section.settings
+    data["scheduler"] = section.settings | of_model
     if server.replicas > 1:
         data["replicas"] = server.replicas
     notes = (*section.hints, *server.notes, *model_notes)

@@ -27,6 +27,18 @@ from sim.workload.traces.files import read_lines
 # To recognise a format by its JSON keys, this many characters at the beginning of a file are read.
 _NUM_SNIFFED_CHARS = 1 << 18
 _KEY = re.compile(r'"(\w+)"\s*:', re.ASCII)
+# How logs of servers begin that have no requests.
+_COMMAND_HINT = "its settings are those of the launch command: --command, --server and --hardware"
+_SERVER_LOGS = {
+    "server_args=ServerArgs(": (
+        f"is a log of SGLang's server without requests: it has them with --log-requests;"
+        f" {_COMMAND_HINT}"
+    ),
+    "non-default args: {": (
+        f"is a log of vLLM's server, which has no times of requests: import the client's results;"
+        f" {_COMMAND_HINT}"
+    ),
+}
 # In reverse order, so that vLLM's benchmark comes before SGLang's: some of vLLM's results have the
 # keys of SGLang's, too.
 _BY_KEYS = [
@@ -41,9 +53,24 @@ def sniff(path: Path) -> str:
         raise InputError(f"{path}: is no regular file: save it to one first")
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
     if found is None:
+        _refuse_server_log(path)
         known = ", ".join(RESULT_FORMATS)
         raise InputError(f"{path}: is in none of the known formats: {known} (choose one by --from)")
     return found.name
+
+
+def _refuse_server_log(path: Path) -> None:
+    """Say what a server's log lacks, if the file is one without requests.
+
+    Raises:
+        InputError: it is.
+    """
+    if path.is_dir():
+        return
+    for line in read_lines(path):
+        for mark, reason in _SERVER_LOGS.items():
+            if mark in line.text:
+                raise InputError(f"{path}: {reason}")
 
 
 def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:

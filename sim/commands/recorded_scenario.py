@@ -14,6 +14,7 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
+from sim.family.launch_command import version_note
 from sim.family.section import ServerSection, setting_pairs
 from sim.latency.architectures.model_key import canonical_name, model_table
 from sim.report.run_folder import SUMMARY, write_out_dir
@@ -145,12 +146,17 @@ def _placeholders(
     facts: ServerFacts, requests: Sequence[ImportedRequest]
 ) -> tuple[dict[str, Any], list[Hint]]:
     data: dict[str, Any] = {}
-    if (model := known_model(facts.model)) is not None:
+    if model := known_model(facts.model) or "":
         data["model"] = model
     family = family_of_server(facts.engines) or FAMILIES[DEFAULT_FAMILY]
-    section = family.imported_section(facts.scheduler, _sizes(requests))
+    section = family.imported_section(facts.scheduler, _sizes(requests), model)
     hints = [Hint("latency", _LATENCY_HINT)]
     hints += [Hint("scheduler", text) for text in section.hints]
+    if facts.version:
+        newest = family.section().model_fields["version"].default
+        taken = str(section.settings.get("version", newest))
+        note = version_note(family.title, facts.version, taken)
+        hints += [Hint("scheduler", note)] if note else []
     latency: dict[str, Any] = dict(_PLACEHOLDER_LATENCY)
     if facts.num_ranks > 1:
         latency["dp"] = facts.num_ranks

@@ -25,6 +25,16 @@ def entry_for(version: str, entries: Mapping[str, str]) -> str | None:
     return found
 
 
+def is_version(text: str) -> bool:
+    """Whether a text begins with a version's three numbers."""
+    return _numbers(text) is not None
+
+
+def same_version(one: str, other: str) -> bool:
+    """Whether two versions have the same three numbers."""
+    return is_version(one) and _numbers(one) == _numbers(other)
+
+
 def _numbers(version: str) -> tuple[int, ...] | None:
     match = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
     return None if match is None else tuple(int(number) for number in match.groups())

@@ -158,16 +158,20 @@ class Family:
         """
         return {}
 
-    def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
-        """Keys of the section that a launch command's model stands for, and notes on what is not.
+    def pools_of_model(
+        self, model: str, settings: Mapping[str, Any], num_stages: int
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The keys that a real server's defaults stand for, and notes on pools that are left out.
 
         Args:
-            settings: what `read_launch` found.
+            model: as a launch command or results name it; nothing follows from one not known.
+            settings: the keys that are known.
+            num_stages: stages of the pipeline.
         """
         return {}, []
 
     def imported_section(
-        self, known_settings: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
     ) -> "ImportedSection":
         """The section `scheduler` of a scenario for a measured run.
 
@@ -175,5 +179,6 @@ class Family:
             known_settings: the server's settings that the results contain, by section key.
             sizes: the largest number of tokens of each request, prompt and output together. If
                 the results do not contain the pool's size, the pool gets room for all of them.
+            model: the scenario's model, whose layers may need pools of their own; empty: none.
         """
         raise NotImplementedError

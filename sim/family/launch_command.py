@@ -1,12 +1,21 @@
 """The command that launches a real server: as settings make it, and as a user wrote it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.flags import plain_value
+from sim.core.flags import Command, Effect, ReadFlags, plain_value
+from sim.core.messages import shorten
+from sim.core.versions import is_version, same_version
 from sim.engine.server_config import BOTH
+
+# Flags of `docker run` whose values may look like images.
+_BEFORE_PATHS = ("-v", "--volume", "--mount", "--name")
+# A count that both engines take with a suffix: 1k is 1,000 and 1K is 1,024.
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT])", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,126 @@ class ServerSettings(NamedTuple):
     unknown: tuple[str, ...]
     notes: tuple[str, ...]
     roles: tuple[str, ...] = (BOTH,)
+
+
+class Programs(NamedTuple):
+    """How a server is launched.
+
+    Attributes:
+        names: words that launch it; the server's flags follow.
+        image: how names of its container images begin, without their registry.
+        has_entry_point: such an image launches the server; its arguments are the flags.
+    """
+
+    names: Sequence[Sequence[str]]
+    image: str
+    has_entry_point: bool
+
+    def flags_of(self, command: Command) -> tuple[list[str] | None, str]:
+        """The words after the program, None if it is another one; and the version, if it is known.
+
+        It is known from the tag of the container image.
+        """
+        place, version = self._image(command)
+        for name in self.names:
+            if (words := command.after(name)) is not None:
+                return self._with_config(words, command), version
+        if place is None or not self.has_entry_point:
+            return None, version
+        return self._with_config(command.words_from(place + 1), command), version
+
+    def _image(self, command: Command) -> tuple[int | None, str]:
+        """The place of the container image among the words, None if there is none; its version."""
+        for place, (before, word) in enumerate(pairwise(["", *command.words])):
+            name, _, tag = word.rpartition("/")[2].partition("@")[0].partition(":")
+            is_image = name.startswith(self.image) and not {"/", ":"}.isdisjoint(word)
+            if is_image and before not in _BEFORE_PATHS and not word.startswith("-"):
+                return place, tag.removeprefix("v").partition("-")[0] if is_version(tag) else ""
+        return None, ""
+
+    @staticmethod
+    def _with_config(words: list[str], command: Command) -> list[str]:
+        first = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+        return [*words[:first], *command.config_flags, *words[first:]]
+
+
+class Variables(NamedTuple):
+    """What the environment variables of an engine do; those of others change nothing here.
+
+    Attributes:
+        prefix: how the engine's own begin.
+        ignored, of_time: how those go on that change nothing, or only how long steps take.
+        keys: names of those that set keys of a scenario.
+    """
+
+    prefix: str
+    ignored: tuple[str, ...]
+    of_time: tuple[str, ...]
+    keys: frozenset[str] = frozenset()
+
+    def sort(self, given: Mapping[str, str]) -> tuple[list[str], list[str], list[str]]:
+        """Those that change nothing, those not known, and those of step times with values."""
+        rest = sorted(given.keys() - self.keys)
+        own = [name for name in rest if name.startswith(self.prefix)]
+        length = len(self.prefix)
+        ignored = [name for name in own if name.startswith(self.ignored, length)]
+        of_time = [
+            name
+            for name in own
+            if name not in ignored
+            and (name.startswith(self.of_time, length) or name.endswith("_BACKEND"))
+        ]
+        unknown = [name for name in own if name not in {*of_time, *ignored}]
+        ignored += [name for name in rest if name not in own]
+        return ignored, unknown, [f"{name}={given[name]}" for name in of_time]
+
+
+def version_note(title: str, version: str, taken: str) -> str:
+    """A note on which version's rules are taken for a server; empty if they are its own."""
+    if not is_version(version):
+        return (
+            f"{title} {shorten(version)}: is no version that is known; rules are those of {taken}"
+        )
+    if same_version(version, taken):
+        return ""
+    return f"{title} {shorten(version)}: rules are those of {taken}, the nearest known version"
+
+
+def notes_on_flags(read: ReadFlags, variables: Sequence[str] = ()) -> list[str]:
+    """A note on the flags that change something which is not simulated, for each reason.
+
+    `variables` are environment variables that change only how long steps take.
+    """
+    of_time = [*variables]
+    for group, texts in read.others.items():
+        of_time += texts if group.effect is Effect.TIME else ()
+    notes = [f"{', '.join(of_time)}: {Effect.TIME.value}"] if of_time else []
+    return notes + [
+        f"{', '.join(texts)}: {group.effect.value}: {group.reason}"
+        for group, texts in read.others.items()
+        if group.effect is Effect.NOT_SIMULATED
+    ]
+
+
+def only_model(values: dict[str, Any], read: ReadFlags) -> str:
+    """Take the model out of the values: a flag's, or the only word that belongs to no flag."""
+    words = read.positional
+    if len(words) > 1:
+        raise InputError(f"--server: {shorten(words[1])}: belongs to no flag")
+    model = values.pop("model", "")
+    return words[0] if words else str(model)
+
+
+def flag_value(text: Any) -> Any:
+    """A flag's text as the value of a key; a count may have a suffix, such as 16k."""
+    if not isinstance(text, str):
+        return text
+    if text == "None":
+        return None
+    if (found := _COUNT.fullmatch(text)) is None:
+        return plain_value(text)
+    base = 1000 if found[2].islower() else 1024
+    return int(float(found[1]) * base ** ("kmgt".index(found[2].lower()) + 1))
 
 
 def whole_number(values: dict[str, Any], key: str, flag: str) -> int:

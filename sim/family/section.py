@@ -336,7 +336,11 @@ def accepted_settings(
 
 
 def _may_name_code(value: object) -> bool:
-    """Whether a setting is no plain value, or a text like `module:Class`."""
+    """Whether a setting is no plain value, or has a text like `module:Class`."""
+    if isinstance(value, Mapping):
+        return any(_may_name_code(inner) for inner in value.values())
+    if isinstance(value, list):
+        return any(_may_name_code(inner) for inner in value)
     if isinstance(value, str):
         return names_class(value)
     return not (value is None or isinstance(value, bool | int | float))

@@ -142,14 +142,16 @@ class SglangFamily(Family):
 
         return gpu_defaults(system)
 
-    def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
+    def pools_of_model(
+        self, model: str, settings: Mapping[str, Any], num_stages: int
+    ) -> tuple[dict[str, Any], list[str]]:
         from sim.sglang.read_launch import pools_of_model
 
-        return pools_of_model(settings.model, settings.scheduler, settings.parallel["pp"])
+        return pools_of_model(model, settings, num_stages)
 
     def imported_section(
-        self, known_settings: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
     ) -> "ImportedSection":
         from sim.sglang.results.settings import sglang_section
 
-        return sglang_section(known_settings, sizes)
+        return sglang_section(known_settings, sizes, model)

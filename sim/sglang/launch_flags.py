@@ -25,6 +25,7 @@ from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.rules import PackConfig, PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.speculation import KEY, speculative_settings
+from sim.sglang.version_rules import NEWEST
 from sim.user.named_class import UserClass
 from sim.validation import flag_of, launch_keys
 
@@ -54,7 +55,6 @@ SPECULATIVE_OPTIONS: Final = (
     "speculative_draft_model_path",
 )
 NGRAM_BREADTH: Final = "speculative-ngram-max-bfs-breadth"
-SPECULATIVE_IGNORED: Final = ("speculative-draft-model-revision",)
 _NEEDS_MODEL = ("EAGLE", "EAGLE3", "STANDALONE")
 _SERVER_PORT = 30000
 # SGLang's default of --disaggregation-bootstrap-port.
@@ -76,7 +76,7 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
     """
     without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
     options = [
-        f"{flag_of(key)} {getattr(section, key)}"
+        f"{_option(section, key)} {getattr(section, key)}"
         for key in KEYS.given(
             section, sorted(KEYS.options, key=lambda key: key != "schedule_policy"), searched
         )
@@ -104,6 +104,12 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
     others = tuple(f"{key}={value}" for key, value in without_flag.items())
     server = f"SGLang {section.version}"
     return LaunchCommand(server, COMMAND, tuple(variables), tuple(flags), others)
+
+
+def _option(section: SglangSection, key: str) -> str:
+    """The flag of a key. 0.5.23 refuses `--cuda-graph-max-bs`, with which two flags begin there."""
+    is_captured = key == "cuda_graph_max_bs" and section.version == NEWEST
+    return f"{flag_of(key)}-decode" if is_captured else flag_of(key)
 
 
 def sglang_parallel(spread: Parallelism) -> tuple[str, ...]:

@@ -5,14 +5,24 @@ Whether the model needs a window pool or a pool of states follows from its name 
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
+from sim.core.versions import entry_for
 from sim.engine.server_config import BOTH, DECODE, PREFILL
-from sim.family.launch_command import ServerSettings, quantization_of, whole_number
+from sim.family.launch_command import (
+    Programs,
+    ServerSettings,
+    Variables,
+    flag_value,
+    notes_on_flags,
+    only_model,
+    quantization_of,
+    version_note,
+    whole_number,
+)
 from sim.family.section import is_valid
 from sim.sglang.config import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
@@ -23,28 +33,54 @@ from sim.sglang.launch_flags import (
     HOST_CACHE_SWITCH,
     KEYS,
     NGRAM_BREADTH,
-    SPECULATIVE_IGNORED,
     SPECULATIVE_OPTIONS,
     take_speculative,
 )
+from sim.sglang.other_flags import OTHER_FLAGS
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.states import KEY as STATES
 from sim.sglang.section.window import KEY as WINDOW
 from sim.sglang.section.window import has_window_pool
+from sim.sglang.version_rules import NEWEST, version_with_rules_of
 from sim.validation import flag_of
 
-if TYPE_CHECKING:
-    from sim.latency.shapes import ModelShape
-
-_PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
+_PROGRAMS = Programs(
+    names=(("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",)),
+    image="sglang",
+    has_entry_point=False,
+)
+_VARIABLES = Variables(
+    prefix="SGLANG_",
+    ignored=(
+        "LOG", "CACHE", "HOST", "PORT", "USE_MODELSCOPE", "TORCH_PROFILER", "WARMUP", "WATCHDOG",
+        "IS_IN_CI", "SET_", "HEALTH", "RECORD", "DISABLE_CUDNN", "SKIP_", "BLOCK_NONZERO",
+        "ENABLE_HEALTH", "ENABLE_METRICS", "DISAGGREGATION_BOOTSTRAP", "DISAGGREGATION_HEARTBEAT",
+        "DISAGGREGATION_WAITING", "MOONCAKE", "NIXL", "ALLOW", "USE_MESSAGE",
+    ),
+    of_time=(
+        "ENABLE_JIT", "ENABLE_SPEC_V2", "ENABLE_FLASHINFER", "ENABLE_TORCH", "ENABLE_COLOCATED",
+        "ENABLE_OVERLAP_PLAN", "JIT", "DEEPEP", "DEEPGEMM", "FLASHINFER", "MOE", "ROCM", "AITER",
+        "USE_", "OPT", "NCCL", "DSA", "NSA", "TRITON", "CUTLASS", "NVFP4", "DG_",
+    ),
+    keys=frozenset(KEYS.variables.values()),
+)  # fmt: skip
 _WHERE = "--server"
 _EVICTION_KEY = "radix_eviction_policy_config"
+_SWITCHES = {
+    **{flag_of(key)[2:]: key for key in KEYS.switches},
+    "enable-dp-attention": "enable_dp_attention",
+    HOST_CACHE_SWITCH: "host_cache", "enable-hicache": "host_cache",
+    DELAYER_SWITCH: "prefill_delayer",
+}  # fmt: skip
 _FLAGS = Flags(
     options={
         **KEYS.flags, **{flag_of(key)[2:]: key for key in SPECULATIVE_OPTIONS},
         NGRAM_BREADTH: NGRAM_BREADTH, "speculative-draft-model": "speculative_draft_model_path",
+        # Prefixes that several flags have in 0.5.23, and older versions' names.
+        "tp": "tp", "dp": "dp", "pp": "pp", "cuda-graph-max-bs-decode": "cuda_graph_max_bs",
         "tp-size": "tp", "tensor-parallel-size": "tp", "dp-size": "dp", "data-parallel-size": "dp",
-        "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
+        "attn-dp-size": "attn_dp", "attention-data-parallel-size": "attn_dp",
+        "ep-size": "ep", "expert-parallel-size": "ep", "ep": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
         "quantization": "quantization",
         "stream-interval": "stream_interval", "disaggregation-mode": "disaggregation_mode",
@@ -52,27 +88,20 @@ _FLAGS = Flags(
         EVICTION_CONFIG: _EVICTION_KEY,
         **{flag: f"prefill_delayer.{key}" for key, flag in DELAYER_OPTIONS.items()},
     },
-    switches={
-        **{flag_of(key)[2:]: (key, True) for key in KEYS.switches},
-        "enable-dp-attention": ("enable_dp_attention", True),
-        HOST_CACHE_SWITCH: ("host_cache", True),
-        DELAYER_SWITCH: ("prefill_delayer", True),
-    },
+    switches={flag: (key, True) for flag, key in _SWITCHES.items()},
     lists={},
-    ignored=(
-        "host", "port", "trust-remote-code", "log-level", "log-level-http", "log-requests",
-        "enable-metrics", "served-model-name", "tokenizer-path", "api-key", "download-dir",
-        "load-format", "dtype", "decode-log-interval", "skip-server-warmup", "watchdog-timeout",
-        "tool-call-parser", "reasoning-parser", "chat-template", "show-time-cost", "device",
-        "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank",
-        "disaggregation-bootstrap-port", "disaggregation-ib-device",
-        "disaggregation-transfer-backend", *SPECULATIVE_IGNORED,
-    ),
+    ignored=(),
+    others=OTHER_FLAGS,
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
-_HOST = "sglang-0.5.10"
+# The presets of `host`, by the first version that each is for.
+_HOSTS = {name: f"sglang-{name}" for name in ("0.5.1", "0.5.3", "0.5.5", "0.5.9", "0.5.10")}
 # SGLang's default chunk by a GPU's memory: 90 to 160 GiB and less than 90 GiB have 8192.
-_CHUNKS = {("b", "gb", "mi3"): 16_384, ("l40",): 4096, ("l4_", "rtx", "a10"): 2048}
+_CHUNKS = {
+    ("b2", "b3", "gb", "mi3"): 16_384,
+    ("l40", "a100_40gb"): 4096,
+    ("l4_", "rtx_4", "rtx_5", "a10_", "a30", "b60"): 2048,
+}
 _CHUNK = 8192
 # Its smallest default, whatever the pool's size is.
 _MAX_RUNNING = 2048
@@ -80,11 +109,12 @@ _MAX_RUNNING = 2048
 
 def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     """See `Family.read_launch`."""
-    words = next(filter(None, (command.after(name) for name in _PROGRAMS)), None)
+    words, version = _PROGRAMS.flags_of(command)
     if words is None:
         return None
     read = _FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
+    model = only_model(values, read)
     role = _role(values)
     formats, notes = quantization_of(values)
     parallel, replicas = _parallel(values)
@@ -101,10 +131,17 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     settings = _eviction_settings(values) | _delayer(values)
     drafts, draft_notes = take_speculative(values, _WHERE)
     notes += draft_notes
-    model = str(values.pop("model", read.positional[0] if read.positional else ""))
-    scheduler = {key: plain_value(text) if isinstance(text, str) else text
-                 for key, text in (values | drafts).items()}  # fmt: skip
+    ignored, unknown, of_time = _VARIABLES.sort(command.variables)
+    notes += notes_on_flags(read, of_time)
+    scheduler = {key: flag_value(text) for key, text in (values | drafts).items()}
     scheduler |= {**settings, **_of_variables(command)}
+    host = _HOSTS["0.5.10"]
+    if version:
+        # First, so that flags which its rules do not have are the ones that are left out.
+        taken = version_with_rules_of(version) or NEWEST
+        scheduler = {"version": taken, **scheduler}
+        host = entry_for(version, _HOSTS) or host
+        notes += filter(None, [version_note("SGLang", version, taken)])
     if scheduler.get("schedule_policy") == "priority":
         raise InputError(
             f"{_WHERE}: --schedule-policy priority: SGLang 0.5.23 takes the flag and does not start"
@@ -116,10 +153,9 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
         notes.append(f"chunked_prefill_size {chunk} is SGLang's default on {system}")
     if drafts:
         sizes["max_running_requests"] = DEFAULT_MAX_RUNNING
-    others = tuple(sorted(command.variables.keys() - KEYS.variables.values()))
     return ServerSettings(
-        model, {"family": "sglang", **sizes, **scheduler}, parallel, replicas, formats, _HOST,
-        read.ignored, (*read.unknown, *others), tuple(notes), (role,),
+        model, {"family": "sglang", **sizes, **scheduler}, parallel, replicas, formats, host,
+        (*read.ignored, *ignored), (*read.unknown, *unknown), tuple(notes), (role,),
     )  # fmt: skip
 
 
@@ -174,22 +210,19 @@ def _of_variables(command: Command) -> dict[str, Any]:
 
 def gpu_defaults(system: str) -> dict[str, int]:
     """See `Family.gpu_defaults`."""
-    chunks = (chunk for names, chunk in _CHUNKS.items() if system.startswith(names))
+    chunks = (chunk for names, chunk in _CHUNKS.items() if f"{system}_".startswith(names))
     return {"chunked_prefill_size": next(chunks, _CHUNK), "max_running_requests": _MAX_RUNNING}
 
 
 def pools_of_model(
     model: str, settings: Mapping[str, Any], num_stages: int
-) -> tuple[dict[str, str], list[str]]:
-    """The keys that SGLang's defaults stand for, and a note on each pool that is left out.
+) -> tuple[dict[str, Any], list[str]]:
+    """See `Family.pools_of_model`."""
+    # Most commands read no model.
+    from sim.latency.architectures.model_key import shape_if_known  # noqa: PLC0415
 
-    Args:
-        model: as the command names it; nothing follows from one that is not known.
-        settings: the keys that the command's flags give.
-        num_stages: stages of the pipeline.
-    """
-    shape = _shape_of(model)
-    found: dict[str, str] = {}
+    shape = shape_if_known(model)
+    found: dict[str, Any] = {}
     notes: list[str] = []
     if shape is None:
         return found, notes
@@ -204,13 +237,3 @@ def pools_of_model(
         else:
             notes.append(f"{pool} of {shape.name} is not simulated with the other flags")
     return found, notes
-
-
-def _shape_of(model: str) -> "ModelShape | None":
-    # Most commands read no model.
-    from sim.latency.architectures.model_key import find_model, shape_if_described  # noqa: PLC0415
-
-    try:
-        return shape_if_described(find_model(model, Path()))
-    except InputError:
-        return None

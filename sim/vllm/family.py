@@ -136,21 +136,28 @@ class VllmFamily(Family):
         )
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
-        from sim.vllm.launch_flags import read_vllm_launch
+        from sim.vllm.read_launch import read_vllm_launch
 
         return read_vllm_launch(command, system)
 
     def gpu_defaults(self, system: str) -> dict[str, int]:
-        from sim.vllm.launch_flags import gpu_defaults
+        from sim.vllm.read_launch import gpu_defaults
 
         return gpu_defaults(system)
 
+    def pools_of_model(
+        self, model: str, settings: Mapping[str, Any], num_stages: int
+    ) -> tuple[dict[str, Any], list[str]]:
+        from sim.vllm.read_launch import pools_of_model
+
+        return pools_of_model(model, settings, num_stages)
+
     def imported_section(
-        self, known_settings: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
     ) -> "ImportedSection":
         from sim.vllm.results import vllm_section
 
-        return vllm_section(known_settings, sizes)
+        return vllm_section(known_settings, sizes, model)
 
 
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":

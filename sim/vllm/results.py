@@ -25,7 +25,9 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.family.section import ImportedSection, accepted_settings
+from sim.vllm.read_launch import groups_of, pools_of_model
 from sim.vllm.section.scheduler import VllmSection
+from sim.vllm.version_rules import NEWEST, version_with_rules_of
 from sim.workload import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.config import DEFAULT_BLOCK_SIZE
 from sim.workload.prompts import BlockPrompts
@@ -33,6 +35,7 @@ from sim.workload.results.bench import (
     Pacing,
     accepted_of,
     concurrency_of,
+    earlier_runs,
     other_settings_of,
     positive,
     rate_of,
@@ -73,6 +76,8 @@ def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
     rate = None if row.get("ramp_up_strategy") is not None else rate_of(line, row)
     pacing = Pacing(rate, burstiness, concurrency_of(line, row))
     requests, notes = read_requests(line, row, pacing, options.draw_arrivals, hint=_HINT)
+    if options.line is not None:
+        notes += earlier_runs(path, line, row)
     return ImportedRun(requests, _bench_facts(row), notes=(NO_PROMPTS, *notes))
 
 
@@ -183,8 +188,12 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     engine = engine if isinstance(engine, dict) else {}
     scheduler |= {key: engine[key] for key in _SETTINGS if engine.get(key) is not None}
     other = {key: engine[key] for key in _OTHER_SETTINGS if engine.get(key) is not None}
-    if meta.get("vllm_version") is not None:
-        other["vllm_version"] = meta["vllm_version"]
+    version = meta.get("vllm_version")
+    version = version if isinstance(version, str) else ""
+    if version:
+        other["vllm_version"] = version
+    if (taken := version_with_rules_of(version)) not in {None, NEWEST}:
+        scheduler["version"] = taken
     num_ranks = _ranks(engine)
     if num_ranks > 1:
         other["data_parallel_size"] = num_ranks
@@ -193,7 +202,7 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     name = model if isinstance(model, str) else ""
     # vLLM's ranks step together only to compute experts together.
     together = num_ranks if engine.get("enable_expert_parallel") is True else 1
-    return ServerFacts(("vllm",), name, scheduler, other, together)
+    return ServerFacts(("vllm",), name, scheduler, other, together, version=version)
 
 
 def _ranks(engine: JsonObject) -> int:
@@ -223,12 +232,19 @@ _POOL_HINT = (
 )
 
 
-def vllm_section(known_settings: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
+def vllm_section(
+    known_settings: Mapping[str, object], sizes: Sequence[int], model: str
+) -> ImportedSection:
     """See `Family.imported_section`."""
     settings, hints = accepted_settings(VllmSection, {"family": "vllm"}, known_settings)
+    groups, notes = pools_of_model(model, settings, 1)
+    settings |= groups
+    hints += notes
     if "num_gpu_blocks_override" not in settings:
         block_size = int(settings.get("block_size", VllmSection(family="vllm").block_size))
         num_blocks = sum(-(-(size + _SPARE) // block_size) for size in sizes)
-        settings["num_gpu_blocks_override"] = num_blocks + 1
+        # Every group of layers has a block for the same tokens.
+        num_groups = sum(group.count for group in groups_of(model) or ()) if groups else 1
+        settings["num_gpu_blocks_override"] = num_blocks * num_groups + 1
         hints.append(_POOL_HINT)
     return ImportedSection(settings, hints)

@@ -199,6 +199,47 @@ def test_import_has_room_for_the_longest_request(simulate, folder, family, outpu
     assert json.loads(ran.out)["completed"] == 1
 
 
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("0.5.15", "SGLang 0.5.15: rules are those of 0.5.23, the nearest known version"),
+        ("0.5.10.post1", ""),
+        ("0.5.2", "SGLang 0.5.2: rules are those of 0.5.1, the nearest"),
+        ("nightly", "SGLang nightly: is no version that is known; rules are those of 0.5.23"),
+    ],
+)
+def test_import_names_the_version_whose_rules_are_taken(simulate, folder, version, said):
+    """If it is another than the server's."""
+    row = json.loads(vllm_bench([served(0)])) | {"server_info": {"version": version}}
+    del row["endpoint_type"], row["burstiness"]
+    (folder / "results.json").write_text(json.dumps({**row, "backend": "sglang"}))
+    ended = simulate("import", "results.json", "--from", "sglang-bench", "--out", "out")
+    assert ended.code == 0, ended.err
+    assert said in ended.err
+    assert bool(said) == ("rules are those of" in ended.err)
+
+
+@pytest.mark.parametrize(
+    ("model", "groups", "num_blocks"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", None, 5),
+        ("openai/gpt-oss-120b", "model", 9),
+        ("google/gemma-3-27b-it", "model", 29),
+    ],
+)
+def test_import_knows_the_groups_of_a_model_with_windows(
+    simulate, folder, model, groups, num_blocks
+):
+    """The placeholder of the pool has room in each group."""
+    row = json.loads(vllm_bench([served(0)])) | {"model_id": model}
+    (folder / "results.json").write_text(json.dumps(row))
+    assert simulate("import", "results.json", "--out", "out").code == 0
+    scheduler = yaml.safe_load(Path("out/scenario.yaml").read_text())["scheduler"]
+    assert scheduler.get("kv_cache_groups") == groups
+    assert scheduler["num_gpu_blocks_override"] == num_blocks
+    assert simulate("run", "out/scenario.yaml").code == 0
+
+
 def test_import_twice_gives_the_same_bytes(simulate, results, listing):
     """And replaces its own files, leaving others alone."""
     simulate("import", "results.json", "--out", "out")

@@ -1,5 +1,7 @@
 """A scenario from command lines, as a user pastes them."""
 
+import json
+
 import pytest
 import yaml
 
@@ -81,6 +83,83 @@ def test_sglang_model_brings_the_pools_of_its_layers(paste, model, flags, pools,
 
 
 @pytest.mark.parametrize(
+    ("model", "flags", "groups", "note"),
+    [
+        ("openai/gpt-oss-120b", "", "model", ""),
+        ("google/gemma-3-27b-it", "", "model", ""),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "-tp 4", "model", ""),
+        ("openai/gpt-oss-120b", "--disable-hybrid-kv-cache-manager", None, ""),
+        ("Qwen/Qwen3-32B", "", None, ""),
+        ("openai/gpt-oss-120b", "-pp 2", None, "windows of openai/gpt-oss-120b are not simulated"),
+        ("openai/gpt-oss-120b", "-pp 2 --num-gpu-blocks-override 9000", "model", ""),
+        ("Qwen/Qwen3.5-27B", "-tp 4", None, "the states of Qwen/Qwen3.5-27B are not simulated"),
+    ],
+)
+def test_vllm_model_brings_the_groups_of_its_layers(paste, model, flags, groups, note):
+    """As vLLM makes them without a flag; what is left out is said."""
+    code, data, err = paste(CLIENT, f"vllm serve {model} {flags}")
+    assert (code, data["scheduler"].get("kv_cache_groups")) == (0, groups)
+    assert note in err
+    assert bool(note) == ("are not simulated" in err)
+
+
+def test_drafts_and_other_objects_of_a_command_are_simulated(paste):
+    """They are plain values; without drafts there is no acceptance."""
+    drafts = {"method": "ngram", "num_speculative_tokens": 3}
+    _, data, _ = paste(CLIENT, f"vllm serve Qwen/Qwen3-32B -tp 2 -sc '{json.dumps(drafts)}'")
+    assert data["scheduler"]["speculative_config"] == drafts
+    assert data["acceptance"] == {"rate": 0.7}
+    slru = "--radix-eviction-policy slru --radix-eviction-policy-config"
+    _, data, _ = paste(CLIENT, f"""{SERVER} {slru} '{{"protected_threshold": 3}}'""")
+    assert data["scheduler"]["radix_eviction_policy_config"] == {"protected_threshold": 3}
+    _, data, _ = paste(CLIENT, f"{SERVER} --speculative-algorithm UNO")
+    assert "acceptance" not in data
+
+
+def test_what_is_written_can_be_run(paste, tmp_path):
+    """A model without measured operators gets step times of kind roofline, also in pools."""
+    pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
+    gemma = SERVER.replace("Qwen/Qwen3-32B", "google/gemma-3-27b-it")
+    _, data, err = paste(CLIENT, gemma)
+    assert (data["hardware"], data["latency"]) == ("h100-sxm", {"kind": "roofline", "tp": 4})
+    assert "kind roofline, because those of measured operators are missing: latency: model" in err
+    roles = [f"{gemma} --disaggregation-mode {role}" for role in ("prefill", "decode")]
+    _, data, _ = paste(CLIENT, *roles)
+    assert [pool["latency"]["kind"] for pool in data["pools"].values()] == ["roofline"] * 2
+    _, data, _ = paste(CLIENT, SERVER, hardware="mi300x")
+    assert (data["hardware"], data["latency"]["kind"]) == ("mi300x", "roofline")
+
+
+@pytest.mark.parametrize(
+    ("server", "hardware", "reason"),
+    [
+        ("vllm serve x/unheard-of", "h100_sxm", "--server: model: unknown model 'x/unheard-of'"),
+        ("vllm serve deepseek-ai/DeepSeek-R1", "h100_sxm", "does not fit: its weights take 626.9"),
+        (f"{SERVER} --dp 2 --enable-dp-attention", "tpu", "--server: latency.system: unknown"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_the_reason(paste, server, hardware, reason):
+    pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
+    code, data, err = paste(CLIENT, server, hardware=hardware)
+    assert (code, data) == (2, None)
+    assert reason in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "known", "formats"),
+    [
+        ("RedHatAI/Qwen3-32B-FP8-dynamic", "Qwen/Qwen3-32B", {"gemm": "fp8", "moe": "fp8"}),
+        ("x/qwen3-32b", "Qwen/Qwen3-32B", None),
+    ],
+)
+def test_a_variant_of_a_known_model(paste, model, known, formats):
+    _, data, err = paste(CLIENT, SERVER.replace("Qwen/Qwen3-32B", model))
+    assert (data["model"], data["latency"].get("quantization")) == (known, formats)
+    assert f"model {model} is not known: {known} is taken" in err
+
+
+@pytest.mark.parametrize(
     ("command", "expected"),
     [
         (
@@ -109,7 +188,7 @@ def test_sglang_model_brings_the_pools_of_its_layers(paste, model, flags, pools,
 )
 def test_other_clients(paste, command, expected):
     """Flags that are not given have the program's defaults."""
-    code, data, _ = paste(command, "vllm serve m")
+    code, data, _ = paste(command, "vllm serve Qwen/Qwen3-8B")
     assert code == 0
     assert expected.items() <= data["workload"].items()
     if "goodput" in command:

@@ -89,6 +89,10 @@ def test_defaults_depend_on_the_gpu():
     text = "python -m sglang.launch_server --model-path m"
     assert read(text, system="b200_sxm").scheduler["chunked_prefill_size"] == 16_384
     assert "8192 is SGLang's default on h100_sxm" in read(text).notes[0]
+    chunks = {system: read(text, system=system).scheduler["chunked_prefill_size"]
+              for system in ("a100_sxm", "rtx_pro_6000_server", "l4", "l40s", "a10")}  # fmt: skip
+    assert list(chunks.values()) == [8192, 8192, 2048, 4096, 2048]
+    assert read("vllm serve m", "vllm", "rtx_pro_6000_server").scheduler["max_num_seqs"] == 1024
     small = read("vllm serve m", "vllm", "a100_sxm").scheduler
     assert (small["max_num_batched_tokens"], small["max_num_seqs"]) == (2048, 256)
 
@@ -113,13 +117,16 @@ def test_host_pool_of_a_decode_server_is_taken():
 def test_formats_and_what_is_not_known():
     """Formats go to `latency.quantization`; variables and flags that are not known are named."""
     found = read(
-        "X=1 SGLANG_RETRACT_DECODE_STEPS=40 python -m sglang.launch_server --model-path m"
+        "SGLANG_X=1 SGLANG_RETRACT_DECODE_STEPS=40 python -m sglang.launch_server --model-path m"
         " --quantization fp8 --kv-cache-dtype fp8_e4m3 --port 1 --attention-backend fa3"
     )
     assert found.quantization == {"kv_cache": "fp8", "gemm": "fp8", "moe": "fp8"}
     assert found.scheduler["retract_decode_steps"] == 40
     assert found.ignored == ("--port",)
-    assert found.unknown == ("--attention-backend fa3", "X")
+    assert found.unknown == ("SGLANG_X",)
+    assert any(
+        note.startswith("--attention-backend fa3: changes only how long") for note in found.notes
+    )
 
 
 def test_sglang_drafts():

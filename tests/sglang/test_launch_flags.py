@@ -11,6 +11,7 @@ from sim.sglang.section.scheduler import SglangSection
 GIVEN = {
     "page_size": (64, "--page-size 64"),
     "chunked_prefill_size": (-1, "--chunked-prefill-size -1"),
+    "cuda_graph_max_bs": (64, "--cuda-graph-max-bs-decode 64"),
     "enable_mixed_chunk": (True, "--enable-mixed-chunk"),
     "waiting_timeout_s": (2.5, "SGLANG_REQ_WAITING_TIMEOUT=2.5"),
     "retraction_policy": (

@@ -1,6 +1,7 @@
 """What the key `model` of a scenario means: a path, a name of our table, or a Hugging Face id."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -21,6 +22,11 @@ MODEL_FILES = ("config.json", "hf_quant_config.json")
 _FILE, _QUANTIZATION_FILE = MODEL_FILES
 # Names, in an entry of the table, the one that it differs from.
 _BASE = "base"
+# Ends of names by which a model is stored, with the format of its weights, or was trained further.
+_STORED = {
+    "-fp8": "fp8", "-fp8-dynamic": "fp8", "-nvfp4": "nvfp4", "-fp4": "nvfp4", "-bf16": "",
+}  # fmt: skip
+_TRAINED = re.compile(r"-(exp|instruct|thinking|chat|hf|it|base|terminus|speciale|\d{4})$")
 _MAX_NEAR, _NEARLY_SAME, _SIMILAR = 3, 0.9, 0.7
 
 
@@ -173,6 +179,48 @@ def load_model_shape(key: str, base_dir: Path) -> ModelShape:
 def shape_of(found: FoundModel) -> ModelShape:
     """The shape of a model whose architecture a `ModelShape` describes; an InputError otherwise."""
     return shape_of_config(found.name, found.config, where=found.where)
+
+
+class Variant(NamedTuple):
+    """A model that is known under another name: trained or stored in another way.
+
+    Attributes:
+        model: the known one's name.
+        weights: number format of its weights, as aiconfigurator-core calls it; empty: the same.
+    """
+
+    model: str
+    weights: str
+
+
+def variant_of(key: str) -> Variant | None:
+    """The known model of which an id names a variant, such as Qwen3-32B-FP8-dynamic of Qwen3-32B.
+
+    None: the id itself is known, or no model is. Sizes of a variant are those of the model.
+    """
+    known = {name.rpartition("/")[2].lower(): name
+             for name in (*bundled_models(), *_aliases(), *model_table())}  # fmt: skip
+    if key in {*known.values()} or canonical_name(key) in model_table():
+        return None
+    rest = key.rstrip("/").rpartition("/")[2].lower()
+    stored = next((ending for ending in _STORED if rest.endswith(ending)), "")
+    rest = rest.removesuffix(stored)
+    while rest:
+        if (name := known.get(rest + stored)) is not None:
+            return Variant(name, "")
+        if (name := known.get(rest)) is not None:
+            return Variant(name, _STORED.get(stored, ""))
+        shorter = _TRAINED.sub("", rest)
+        rest = "" if shorter == rest else shorter
+    return None
+
+
+def shape_if_known(key: str) -> ModelShape | None:
+    """The shape of a model that a real server's command names; None if nothing is known of it."""
+    try:
+        return shape_if_described(find_model(key, Path()))
+    except InputError:
+        return None
 
 
 def shape_if_described(found: FoundModel) -> ModelShape | None:

@@ -15,6 +15,7 @@ from sim.workload.results.bench import (
     Pacing,
     accepted_of,
     concurrency_of,
+    earlier_runs,
     other_settings_of,
     rate_of,
     read_document,
@@ -36,6 +37,8 @@ def read_sglang_bench(path: Path, options: ReadOptions) -> ImportedRun:
     line, row = read_document(path, options.line)
     pacing = Pacing(rate_of(line, row), max_concurrency=concurrency_of(line, row))
     requests, notes = read_requests(line, row, pacing, options.draw_arrivals, hint=_HINT)
+    if options.line is not None:
+        notes += earlier_runs(path, line, row)
     return ImportedRun(requests, _facts(row), notes=(NO_PROMPTS, *notes, *_limits(row)))
 
 

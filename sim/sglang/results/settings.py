@@ -7,7 +7,9 @@ SGLang 0.5.23's `ServerArgs` has the same names as the section, except for the s
 from collections.abc import Mapping, Sequence
 
 from sim.family.section import ImportedSection, accepted_settings
+from sim.sglang.read_launch import pools_of_model
 from sim.sglang.section.scheduler import SglangSection
+from sim.sglang.section.states import KEY as STATES
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, version_with_rules_of
 from sim.validation import measured_keys
@@ -44,9 +46,10 @@ def facts_of(settings: Mapping[str, object], other: Mapping[str, object]) -> Ser
     `other` has further settings, which are only shown to the user.
     """
     scheduler = {key: settings[key] for key in _SETTINGS if settings.get(key) is not None}
-    version = version_with_rules_of(_text(settings.get("version")))
-    if version not in {None, NEWEST}:
-        scheduler["version"] = version
+    version = _text(settings.get("version"))
+    taken = version_with_rules_of(version)
+    if taken not in {None, NEWEST}:
+        scheduler["version"] = taken
     pool = settings.get("max_total_num_tokens")
     if pool is not None:
         scheduler["max_total_tokens"] = pool
@@ -57,6 +60,7 @@ def facts_of(settings: Mapping[str, object], other: Mapping[str, object]) -> Ser
         model=_text(model),
         scheduler=scheduler,
         other_settings={**other, **more},
+        version=version,
     )
 
 
@@ -64,9 +68,14 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def sglang_section(known_settings: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
+def sglang_section(
+    known_settings: Mapping[str, object], sizes: Sequence[int], model: str
+) -> ImportedSection:
     """See `Family.imported_section`."""
     settings, hints = accepted_settings(SglangSection, {}, known_settings)
+    of_windows, notes = pools_of_model(model, {**settings, STATES: None}, 1)
+    settings |= of_windows
+    hints += notes
     page_size = int(settings.get("page_size", 1))
     if "max_total_tokens" not in settings:
         settings["max_total_tokens"] = sum(sizes) + (2 * page_size + _SPARE) * len(sizes)

@@ -157,9 +157,11 @@ def read_requests(
     """The requests, named by their index; and notes on when they were sent.
 
     A request without a first token counts as failed, even if the client reports no error. `hint`
-    tells the user how to get results with arrays.
+    tells the user how to get results with arrays. Results with times to first tokens, but without
+    those of the other tokens, have a mean TPOT, which every request then has.
     """
     keys = ("input_lens", "output_lens", "ttfts", "itls", "errors")
+    row, notes = _with_mean_gaps(line, row)
     columns = {key: _array(line, row, key, hint=hint) for key in keys}
     _require_equal_lengths(line, columns)
     values = zip(
@@ -172,16 +174,49 @@ def read_requests(
     )
     # As if each were sent at time 0.
     requests = [_request(str(index), *each) for index, each in enumerate(values)]
-    notes = []
     starts = _start_times(line, row, len(requests))
     if starts is None:
         latencies = [request.finish_ns for request in requests]
         where = f"{line.path}:{line.number}"
         starts, how = sent_ns(pacing, latencies, draw_seed=draw_seed, where=where)
-        notes = [how, span_text(starts, latencies, row.get("duration", "an unknown number of"))]
+        notes += [how, span_text(starts, latencies, row.get("duration", "an unknown number of"))]
     elif draw_seed is not None:
-        notes = ["--draw-arrivals has no effect: the file says when requests were sent"]
+        notes.append("--draw-arrivals has no effect: the file says when requests were sent")
     return [each.moved(start) for each, start in zip(requests, starts, strict=True)], notes
+
+
+def _with_mean_gaps(line: TextLine, row: JsonObject) -> tuple[JsonObject, list[str]]:
+    """The run with `itls` and `errors` in place of those that the file lacks; and a note."""
+    has_gaps = row.get("itls") is not None
+    if has_gaps or None in (row.get("ttfts"), row.get("output_lens"), row.get("mean_tpot_ms")):
+        return row, []
+    mean_ms = positive(line, row, "mean_tpot_ms")
+    gap = Decimal(str(mean_ms)) / 1000
+    lengths = _tokens(line, "output_lens", _array(line, row, "output_lens", hint=""))
+    # One gap stands for all of a request.
+    gaps = [[gap * (length - 1)] if length > 1 else [] for length in lengths]
+    note = (
+        f"itls are not in the file: every request is taken to decode at the mean TPOT {mean_ms:.2f}"
+    )
+    note += " ms, so compare means, not single requests"
+    return {"errors": [""] * len(lengths), **row, "itls": gaps}, [note]
+
+
+def earlier_runs(path: Path, line: TextLine, row: JsonObject) -> list[str]:
+    """A note on runs before this one in a file that sent prompts of the same lengths."""
+    if row.get("input_lens") is None:
+        return []
+    before = [each for each in read_lines(path) if each.number < line.number]
+    same = [
+        str(each.number)
+        for each in before
+        if parse_object(each).get("input_lens") == row["input_lens"]
+    ]
+    if not same:
+        return []
+    lines = f"line{'s' if len(same) > 1 else ''} {', '.join(same[:5])}{', ...' * (len(same) > 5)}"
+    note = f"the run on {lines} sent prompts of the same lengths before: if they were the same and"
+    return [f"{note} the prefix cache was not flushed, the server found them; here it begins empty"]
 
 
 def rate_of(line: TextLine, row: JsonObject) -> float | None:

@@ -99,6 +99,7 @@ class ServerFacts:
         num_ranks: ranks that step together, of each server.
         tokens_at_a_time: how many tokens the server gave in a step, or sent in a message, on
             average; None: one, or not known.
+        version: the server's version, as the file has it; empty: not known.
     """
 
     engines: tuple[str, ...] = ()
@@ -107,6 +108,7 @@ class ServerFacts:
     other_settings: Mapping[str, object] = field(default_factory=dict)
     num_ranks: int = 1
     tokens_at_a_time: float | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,49 @@ def test_file_of_several_runs_needs_a_line(written, imported, refusal):
     assert {one.output_tokens for one in requests} == {9}
 
 
+def test_a_run_after_others_may_have_found_their_prompts(written, imported):
+    """Prompts are not in the file; the same lengths hint at the same prompts."""
+    runs = [SGLANG, {**SGLANG, "input_lens": [1, 2, 3]}, SGLANG, SGLANG]
+    path = written("\n".join(map(one_line, runs)))
+    found = [[note for note in imported(path, line=number)[0].notes if "before" in note]
+             for number in (1, 2, 3, 4)]  # fmt: skip
+    assert found[:2] == [[], []]
+    assert "the run on line 1 sent prompts of the same lengths before" in found[2][0]
+    assert "the run on lines 1, 3 sent" in found[3][0]
+
+
+@pytest.mark.parametrize("row", [VLLM, SGLANG])
+def test_results_without_gaps_have_the_mean_tpot(written, imported, row):
+    """As InferenceX's client saves them: times to first tokens, and aggregates."""
+    path = written(one_line(row, itls="drop", errors="drop", mean_tpot_ms=50.5))
+    run, requests = imported(path)
+    decoding = {one.rid: (one.finish_ns - one.first_token_ns) / MS for one in requests}
+    assert decoding == {"0": 101, "1": 0, "2": 151.5}
+    assert not any(one.failure for one in requests)
+    assert any("decode at the mean TPOT 50.50 ms" in note for note in run.notes)
+
+
+def test_aggregates_alone_are_refused(written, refusal):
+    """There is nothing to replay."""
+    path = written(one_line(VLLM, **dict.fromkeys(ARRAYS, "drop"), mean_tpot_ms=9))
+    assert refusal(path) == ("results:1: input_lens: missing: results have it with --save-detailed")
+    path = written(one_line(VLLM, itls="drop", mean_tpot_ms="x"))
+    assert refusal(path) == 'results:1: mean_tpot_ms: "x" is not a number above 0'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[2026-06-11 04:58:53] server_args=ServerArgs(model_path='m', tp_size=8)\n",
+         "is a log of SGLang's server without requests: it has them with --log-requests"),
+        ("INFO 06-05 05:32:55 [utils.py:278] non-default args: {'model': 'm'}\n",
+         "is a log of vLLM's server, which has no times of requests"),
+    ],
+)  # fmt: skip
+def test_a_server_log_without_requests_is_named(written, refusal, text, reason):
+    assert reason in refusal(written(f"starting\n{text}"))
+
+
 def test_sglang_server_info_becomes_settings(written, imported):
     """The server's settings, and the pool size that it chose."""
     info = {
@@ -237,6 +280,7 @@ def test_sglang_server_info_becomes_settings(written, imported):
         "version": "0.5.9",
     }
     assert run.facts.other_settings["tp_size"] == 2
+    assert run.facts.version == "0.5.8.post1"
     assert run.facts.tokens_at_a_time == 2.5
     assert any("found 12.5 %" in note for note in run.notes)
 

@@ -68,7 +68,7 @@ def test_settings_are_vllms_own(folder, imported):
     meta = {"model": "org/M", "vllm_version": "0.19.0", "engine_kwargs": engine}
     run, _ = imported(folder(measured(0, 1.0), meta=meta))
     assert run.facts.scheduler == {
-        "block_size": 16, "max_num_seqs": 128, "max_num_batched_tokens": 2048,
+        "block_size": 16, "max_num_seqs": 128, "max_num_batched_tokens": 2048, "version": "0.19.0",
     }  # fmt: skip
     assert run.facts.other_settings == {"dtype": "bfloat16", "vllm_version": "0.19.0"}
 
