@@ -99,7 +99,7 @@ def test_run_names_the_source_of_its_step_times():
     model = MeasuredElsewhere(step_s=0.01, **dict.fromkeys(WEIGHTS, 0.0))
     log = run_built(replace(built, latencies=(model,)))
     assert log.meta["latency_source"] == summarise(log)["latency_source"] == "measurements [1.0]"
-    table = summary_text(summary_with_confidence(log, built.loaded))
+    table = summary_text(summary_with_confidence(log, built))
     assert table.splitlines()[-1].endswith(": nothing is claimed: measurements [1.0]")
 
 
