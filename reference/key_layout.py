@@ -15,6 +15,7 @@ from sim.scenario.autoscale_section import (
     ShrinkageSection,
     TimetableStep,
 )
+from sim.scenario.fitted_section import FittedSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.schema import EdgeSection, Scenario, SloSection
 from sim.scenario.search_sections import (
@@ -116,6 +117,7 @@ PAGES = (
     ),
     *map(_family_page, FAMILIES),
     KeyPage("router", "Keys of router", (_section("router", RouterConfig),)),
+    KeyPage("fitted", "Keys of fitted", (_section("fitted", FittedSection),)),
     KeyPage(
         "autoscale",
         "Keys of autoscale",

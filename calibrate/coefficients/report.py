@@ -1,5 +1,6 @@
 """What `calibrate fit RESULTS` prints and writes about a fit."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ from calibrate.coefficients.fit import CoefficientFit
 from calibrate.coefficients.result_files import ResultFile
 from calibrate.measured.compare import LATENCIES, RunComparison, rounded
 from calibrate.measured.host_report import mean_errors
+from sim.confidence.fitted import FEWEST, LEVEL_PCT
 from sim.tables.table import Table, columns_of
 from sim.tables.text import number, number_as
 
@@ -61,6 +63,19 @@ def verdict(fit: CoefficientFit, held_out: Sequence[RunComparison]) -> Iterator[
         yield _OTHER_LOAD
     if fit.refused:
         yield "a coefficient that is not determined may be what is missing"
+
+
+def trust_line(fitted: Mapping[str, Any]) -> str:
+    """How far off means are, from the requests held out; or that there are too few to say."""
+    groups = f"{fitted['held_out']} groups of ten requests held out"
+    ends = [
+        f"mean {LATENCIES[name]} x {math.exp(-half):.2f} to x {math.exp(half):.2f}"
+        for name in ("ttft", "tpot")
+        if (half := fitted.get(name)) is not None
+    ]
+    if not ends:
+        return f"no interval: {groups}; it takes {FEWEST}"
+    return f"{LEVEL_PCT:.0f} % interval near these loads: {', '.join(ends)}, from {groups}"
 
 
 def speculation(files: Sequence[ResultFile]) -> Iterator[str]:

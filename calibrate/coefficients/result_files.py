@@ -28,6 +28,7 @@ class ResultFile:
 
     Attributes:
         path: the file.
+        name: what it is called: its name, or the whole path if other files have that name, too.
         source: its requests, and what it says about the server.
         measured: the requests' times.
         first: how many requests the fit sees: the first ones by arrival.
@@ -35,6 +36,7 @@ class ResultFile:
     """
 
     path: Path
+    name: str
     source: ReadSource
     measured: MeasuredRun
     first: int
@@ -50,7 +52,7 @@ class ResultFile:
         traffic = Change("workload.path", self.workload_name, "workload.path")
         twin = Twin(vary(loaded, [*changes, traffic]))
         limit = limit_of(self.measured, self.first)
-        return FitRun(self.path.name, self.measured, twin, self.first, limit)
+        return FitRun(self.name, self.measured, twin, self.first, limit)
 
 
 def read_files(
@@ -61,13 +63,16 @@ def read_files(
     Raises:
         InputError: a file is bad, or has too few requests to hold any out.
     """
+    is_clear = len({path.name for path in paths}) == len(paths)
+    names = [path.name if is_clear else str(path) for path in paths]
     return [
-        _read(path, f"-{number}" if number > 1 else "", first, read_source(path, format_, read))
-        for number, path in enumerate(paths, 1)
-    ]
+        _read(path, name, f"-{number}" if number > 1 else "", first,
+              read_source(path, format_, read))
+        for number, (path, name) in enumerate(zip(paths, names, strict=True), 1)
+    ]  # fmt: skip
 
 
-def _read(path: Path, mark: str, first: int | None, source: ReadSource) -> ResultFile:
+def _read(path: Path, name: str, mark: str, first: int | None, source: ReadSource) -> ResultFile:
     num_requests = len(source.requests)
     seen = min(num_requests // 2, _MOST_SEEN) if first is None else first
     if not 0 < seen < num_requests:
@@ -78,7 +83,7 @@ def _read(path: Path, mark: str, first: int | None, source: ReadSource) -> Resul
     measured = measured_of(source.requests)
     columns = (measured.first_token_ns, measured.finish_ns, measured.output_tokens)
     check_stamps(str(path), *(column[:seen] for column in columns))
-    return ResultFile(path, source, measured, seen, workload, measured_name)
+    return ResultFile(path, name, source, measured, seen, workload, measured_name)
 
 
 def write_folder(

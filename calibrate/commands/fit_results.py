@@ -11,15 +11,18 @@ from calibrate.coefficients.report import (
     document,
     error_table,
     speculation,
+    trust_line,
     verdict,
 )
 from calibrate.coefficients.result_files import read_files, write_folder
 from calibrate.coefficients.scenario import draft_text
+from calibrate.coefficients.trust import fitted_section
 from calibrate.measured.compare import RunComparison, compare
 from sim.commands.import_results import SCENARIO
 from sim.commands.output import check_folder, print_line, print_table
 from sim.core.errors import InputError
 from sim.core.messages import say
+from sim.scenario.load import load_scenario_text
 from sim.workload.results.model import ReadOptions
 
 
@@ -58,8 +61,8 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
         fit = prepared.fit(_progress)
         parts: dict[str, RunComparison] = {}
         held_out = []
-        for run in prepared.runs:
-            log = run.simulate_all(fit.values)
+        logs = [run.simulate_all(fit.values) for run in prepared.runs]
+        for run, log in zip(prepared.runs, logs, strict=True):
             of = "" if len(files) == 1 else f" of {run.name}"
             parts[f"seen{of}"] = compare(run.seen(log))
             held_out.append(compare(run.held_out(log)))
@@ -71,6 +74,12 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
     first = files[0]
     comments = [f"Fitted to {fit.num_requests} requests; {judged[0]}.", *remarks]
     text = draft_text(prepared.draft, first.source, first.path, comments)
+    # The settings as the file has them, with its digits.
+    fitted = fitted_section(
+        prepared.runs, logs, held_out, load_scenario_text(text, name=SCENARIO).raw
+    )
+    prepared.draft.data["fitted"] = fitted
+    text = draft_text(prepared.draft, first.source, first.path, comments)
     write_folder(out, files, text, document(fit, parts, remarks))
     for file in files:
         for note in file.source.notes:
@@ -79,7 +88,7 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
     for remark in remarks:
         print_line(remark)
     print_table(error_table(parts))
-    for line in judged:
+    for line in (*judged, trust_line(fitted)):
         print_line(line)
     print_line(f"next: simulate run {out / SCENARIO}")
 

@@ -35,26 +35,40 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     """
     found = basis_of(loaded, summary.get("latency_source")) | {"rows": 0}
     scenario = loaded.scenario
-    if not _has_measured_operators(scenario):
+    if scenario.fitted is None and not _has_measured_operators(scenario):
         return found
-    reason = _unlike_measured(scenario) if summary["completed"] else "no request finished"
-    if reason:
-        return found | {"no_interval": reason}
-    # Most runs have step times of another kind, and load nothing for this one.
-    from sim.confidence.from_measured import from_measured  # noqa: PLC0415
+    if not summary["completed"]:
+        return found | {"no_interval": "no request finished"}
+    if scenario.fitted is None:
+        near = _from_measured(loaded, summary)
+    else:
+        # Most runs have step times that nobody measured, and load nothing for them.
+        from sim.confidence.fitted import from_fit  # noqa: PLC0415
 
-    near = from_measured(loaded, summary)
-    if not near:
-        return found | {"no_interval": "no server like this one was measured near this load"}
+        near = from_fit(scenario.fitted, loaded, summary)
     for name in _not_measured(scenario.workload, is_saturated=summary["saturated"]):
         near.pop(name, None)
     return found | near
 
 
+def _from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
+    if reason := _unlike_measured(loaded.scenario):
+        return {"no_interval": reason}
+    from sim.confidence.from_measured import from_measured  # noqa: PLC0415
+
+    near = from_measured(loaded, summary)
+    return near or {"no_interval": "no server like this one was measured near this load"}
+
+
 def before_traffic(loaded: LoadedScenario, source: str) -> dict[str, Any]:
     """What is known of servers before a request comes: as `confidence_of`, without intervals."""
     found = basis_of(loaded, source)
-    if _has_measured_operators(loaded.scenario) and not _unlike_measured(loaded.scenario):
+    scenario = loaded.scenario
+    if (
+        scenario.fitted is None
+        and _has_measured_operators(scenario)
+        and not _unlike_measured(scenario)
+    ):
         from sim.confidence.from_measured import nearest_to  # noqa: PLC0415
 
         found |= nearest_to(loaded)
@@ -91,6 +105,8 @@ def basis_of(loaded: LoadedScenario, source: str | None) -> dict[str, Any]:
 
 
 def _basis(scenario: Scenario) -> str:
+    if (fitted := scenario.fitted) is not None:
+        return f"fitted to {fitted.requests:,} requests of measured runs: {fitted.runs}"
     return BASES.get(getattr(scenario.latency, "kind", ""), _OWN)
 
 

@@ -228,6 +228,8 @@ def _content(
         content["pools"][name] = {"role": role, "hash": pool.content_hash}
     if content["scheduler"]["family"] == DEFAULT_FAMILY:
         del content["scheduler"]["family"]  # hashes made before there were families stay valid
+    if content["fitted"] is None:
+        del content["fitted"]  # the same
     sources = {}
     for key, name in user_classes(scenario):
         try:

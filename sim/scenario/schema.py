@@ -88,12 +88,14 @@ class LazySection:
 
 if TYPE_CHECKING:
     from sim.scenario.autoscale_section import AutoscaleSection
+    from sim.scenario.fitted_section import FittedSection
     from sim.scenario.report_section import ReportSection
     from sim.scenario.search_sections import PlanSection, SweepSection, TuneSection
 else:
     AutoscaleSection = Annotated[
         Any, LazySection("sim.scenario.autoscale_section", "AutoscaleSection")
     ]
+    FittedSection = Annotated[Any, LazySection("sim.scenario.fitted_section", "FittedSection")]
     PlanSection = Annotated[Any, LazySection("sim.scenario.search_sections", "PlanSection")]
     ReportSection = Annotated[Any, LazySection("sim.scenario.report_section", "ReportSection")]
     SweepSection = Annotated[Any, LazySection("sim.scenario.search_sections", "SweepSection")]
@@ -216,6 +218,9 @@ class Scenario(StrictModel):
     transfer: TransferSection | None = None
     """How KV gets from prefill servers to decode servers. Required with them, and not used without
     them."""
+    fitted: FittedSection | None = None
+    """What `calibrate fit` fitted the step times to, and how far off they are: it decides how far
+    to believe the answer, and nothing else (docs/explanation/confidence.md)."""
     slo: SloSection = SloSection()
     """What a request must meet to count as good."""
     warmup: EdgeSection | None = None

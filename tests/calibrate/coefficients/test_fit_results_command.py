@@ -1,6 +1,7 @@
 """`calibrate fit RESULTS -o FOLDER`: known step times are found from time stamps, or refused."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ from sim.workload.results.model import ReadOptions
 
 FAMILY = ("--set", "scheduler.family=sglang")
 HELD_OUT_PCT = 5
+BUSY = {
+    "kind": "synthetic",
+    "num_requests": 240,
+    "arrivals": {"kind": "poisson", "rate_rps": 6},
+    "prompt_tokens": {"kind": "uniform", "min": 50, "max": 400},
+    "output_tokens": {"kind": "uniform", "min": 10, "max": 40},
+}
 
 
 @pytest.fixture
@@ -52,6 +60,51 @@ def test_fit_finds_step_times_and_writes_a_scenario(calibrate, measure, settings
     assert scenario.latency.step_s == fit["coefficients"]["latency.step_s"]["value"]
     assert scenario.scheduler.chunked_prefill_size == 2048
     assert simulate(["validate", "out/scenario.yaml"]) == 0
+
+
+def test_fitted_scenario_says_how_far_off_its_means_are(calibrate, measure, settings, capsys):
+    """By the requests held out; with other settings nothing is claimed."""
+    results = measure("results.jsonl", BUSY, noise=0.1)
+    _, out, _ = calibrate("fit", results, *settings, "-o", "out")
+    assert "90 % interval near these loads: mean TTFT x 0." in out
+    section = load_scenario("out/scenario.yaml").scenario.fitted
+    assert (section.requests, section.runs, section.held_out) == (120, 1, 12)
+    assert section.prompt_tokens[0] == section.prompt_tokens[1] > 100
+    found = {}
+    others = ["--set", "scheduler.max_running_requests=2"]
+    for name, options in {"same": [], "other": others}.items():
+        capsys.readouterr()
+        assert simulate(["run", "out/scenario.yaml", "--format", "json", *options]) == 0
+        found[name] = json.loads(capsys.readouterr().out)
+    same, other = (each["confidence"] for each in found.values())
+    assert same["basis"] == "fitted to 120 requests of measured runs: 1"
+    assert other.keys() == {"basis", "rows", "no_interval"}
+    measured = read_source(Path(results), None, ReadOptions()).requests
+    ttft_ms = [(each.first_token_ns - each.arrival_ns) / 1e6 for each in measured]
+    interval = same["mean_ttft_ms"]
+    assert interval["low"] < sum(ttft_ms) / len(ttft_ms) < interval["high"]
+    assert interval["high"] / found["same"]["mean_ttft_ms"] == pytest.approx(
+        math.exp(section.ttft), rel=1e-3
+    )
+
+
+def test_fit_to_few_requests_claims_no_interval(calibrate, measure, settings):
+    """Eight groups of ten requests held out: it takes nine."""
+    results = measure("results.jsonl", BUSY | {"num_requests": 180})
+    _, out, _ = calibrate("fit", results, *settings, "--first", "100", "-o", "out")
+    assert "no interval: 8 groups of ten requests held out; it takes 9" in out
+    assert load_scenario("out/scenario.yaml").scenario.fitted.ttft is None
+
+
+def test_files_of_the_same_name_are_told_apart(calibrate, measure, settings, closed):
+    """By their folders."""
+    names = ["one/results.jsonl", "two/results.jsonl"]
+    for place, name in enumerate(names, 1):
+        Path(name).parent.mkdir()
+        measure(name, closed(8 * place, 40))
+    assert calibrate("fit", *names, *settings, "-o", "out")[0] == 0
+    parts = {f"{part} of {name}" for part in ("seen", "held out") for name in names}
+    assert found_in("out")["errors"].keys() == parts
 
 
 def test_fit_refuses_what_one_concurrency_does_not_tell(calibrate, measure, settings, closed):
