@@ -78,7 +78,7 @@ def test_build_of_another_user_is_used(compiled):
 def test_build_of_the_listed_modules_is_used_again(compiled):
     """Another list of modules needs another build; with the first list, the first is used.
 
-    The other build is a newer copy that says that it has the other module: one takes seconds to make.
+    The other build is a newer copy that says that it has the other module: one takes time to make.
     """
     project, builds = compiled / "pyproject.toml", compiled / "sim/compiled/builds"
     (first,) = builds.glob("*/")
