@@ -14,6 +14,7 @@ import io
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +55,8 @@ _COUNTS = {"nothing": 4.0, "version": 1.0, "gpu": 1.0, "model": 1.0, "architectu
 _BEGIN = Nearness((3.0, 0.7, 2.0, 0.7, 0.7), (0.5, 0.3, 0.4, 0.3, 0.4), 0.15, 0.05)
 _FACTORS = (0.5, 0.75, 1.35, 2.0)
 _ROUNDS = 2
+# Points of servers, by the values of _SERVER: both halves have most of them.
+_BUILT: dict[tuple[str, ...], Point] = {}
 
 
 class Sample(NamedTuple):
@@ -64,18 +67,17 @@ class Sample(NamedTuple):
 
 
 def points_of(rows: Iterable[Row]) -> list[Point]:
-    """The points of measured servers; those of one server are built once."""
-    built: dict[tuple[str, ...], Point] = {}
+    """The points of measured servers; those of one server are built once in a process."""
     points = []
     for row in rows:
         server = tuple(row[name] for name in _SERVER)
-        if server not in built:
+        if server not in _BUILT:
             loaded = load_scenario_text(scenario_text(row), (), name=row.id)
             point = point_of(loaded.scenario, Path(), Load(0, 0, 0))
             assert point is not None  # noqa: S101 - all have step times of measured operators
-            built[server] = point
+            _BUILT[server] = point
         load = Load(*(float(row[name]) for name in ("isl", "osl", "concurrency")))
-        points.append(built[server]._replace(**load._asdict()))
+        points.append(_BUILT[server]._replace(**load._asdict()))
     return points
 
 
@@ -353,24 +355,30 @@ class Said(NamedTuple):
     factors: Float64 | None
 
 
+@cache
+def _sample_of_half(name: str) -> Sample:
+    return sample_of(judged_half(name))
+
+
+@cache
+def _placed_half(name: str) -> list[Placed]:
+    """What servers of the development half say of a half's, for all that is left out."""
+    judges, chosen = _sample_of_half("development").servers, intervals.calibration()
+    sample = _sample_of_half(name)
+    return placed(judges, list(folds(judges, sample)), chosen.nearness, chosen.reach)
+
+
 def said_of_rows(levels: Sequence[float], left_out: str = "nothing") -> list[Said]:
     """All judged rows; no row judges itself. Numbers are of the development half alone.
 
     `left_out` is a key of `LACKS`: as if nobody had measured the row's model, for example.
     """
-    chosen = intervals.calibration()
-    halves = [judged_half(name) for name in ("development", "held-out")]
-    samples = [sample_of(rows) for rows in halves]
-    judges = samples[0].servers
-    near = [
-        placed(judges, list(folds(judges, sample)), chosen.nearness, chosen.reach)
-        for sample in samples
-    ]
-    bounds = bounds_of([one for one in near[0] if one.lacks is not None], levels)
+    near = {name: _placed_half(name) for name in ("development", "held-out")}
+    bounds = bounds_of([one for one in near["development"] if one.lacks is not None], levels)
     found = []
-    for rows, all_placed in zip(halves, near, strict=True):
+    for half, all_placed in near.items():
         folded = [one for one in all_placed if one.fold.left_out == left_out]
-        for row, one in zip(rows, folded, strict=True):
+        for row, one in zip(judged_half(half), folded, strict=True):
             factors = None if one.lacks is None else np.exp(ends_of(one, bounds))
             found.append(Said(row, one.fold.point, factors))
     return found
@@ -390,7 +398,7 @@ def main() -> None:
         intervals.calibration.cache_clear()
         measured.measured_servers.cache_clear()
     servers, chosen = measured.measured_servers(), intervals.calibration()
-    table = board(servers, sample_of(judged_half("held-out")), chosen)
+    table = board(servers, _sample_of_half("held-out"), chosen)
     write_board("confidence", table, ACCURACY)
 
 

@@ -63,9 +63,13 @@ def drawn_kill(
 class Kills:
     """Runs kills; each command is run whole before its first one."""
 
-    def __init__(self, good: Path, kept: Path | None = None) -> None:
-        """`good` has files of `good_files`; failing kills stay in `kept`."""
-        self._good, self._kept = good, kept
+    def __init__(self, good: Path, kept: Path | None = None, num_whole: int = 2) -> None:
+        """`good` has files of `good_files`; failing kills stay in `kept`.
+
+        A command is run whole this many times, and the last one says how long it takes: the first
+        run of all compiles and reads what others find in memory.
+        """
+        self._good, self._kept, self._num_whole = good, kept, num_whole
         self._references: dict[str, Reference] = {}
         self._opened = ExitStack()
         self._server = ""
@@ -101,8 +105,7 @@ class Kills:
 
     def _reference(self, command: KilledCommand) -> Reference:
         if command.name not in self._references:
-            # Once for nothing: the first run of all compiles and reads what others find in memory.
-            for _ in range(2):
+            for _ in range(self._num_whole):
                 with self._folder(command) as folder:
                     inputs = files_in(folder)
                     ended = self._run(command, folder)

@@ -16,7 +16,7 @@ from sim.cli import main as simulate
 REPOSITORY = Path(__file__).parents[2]
 DATA = REPOSITORY / "data"
 SCENARIOS = REPOSITORY / "scenarios"
-# Steps of the real runs in each bundle.
+# Steps of the real runs in each bundle. The suite decides the smaller ones again.
 STEPS = {
     "h100/runs-gpt2-high.tar": 42_372,
     "h100/runs-gpt2-pack.tar": 2_186,
@@ -33,7 +33,7 @@ STEPS = {
     "h200/runs-qwen2.5-0.5b-high.tar": 33_818,
 }
 BUNDLES = [
-    pytest.param(name, marks=pytest.mark.long if steps > 20_000 else ())
+    pytest.param(name, marks=pytest.mark.long if steps > 12_000 else ())
     for name, steps in STEPS.items()
 ]
 NGRAM = "{method: ngram, num_speculative_tokens: 4, prompt_lookup_min: 2, prompt_lookup_max: 4}"

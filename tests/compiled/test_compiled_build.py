@@ -31,7 +31,7 @@ def decision_logs(out, which, pure, *modules):
 @pytest.mark.time_limit(400)
 @pytest.mark.parametrize("traffic", ["some", pytest.param("all", marks=pytest.mark.long)])
 def test_compiled_build_decides_the_same_to_the_byte(tmp_path, traffic):
-    """All settings, with one kind of traffic or three, and the cases that the engines decided."""
+    """All settings, with one kind of traffic or three, and cases that the engines decided."""
     if up_to_date_build() is None:
         pytest.skip("nothing can be compiled here")
     modules = map(module_name, PATHS)

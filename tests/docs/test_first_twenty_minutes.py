@@ -14,7 +14,7 @@ PROGRAMS = {"simulate": sim.cli.main, "calibrate": calibrate.cli.main}
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_recording_prints_what_it_shows(tmp_path, monkeypatch, capsys):
+def test_recording_prints_what_it_shows(tmp_path, monkeypatch, capsys, no_workers):
     """In a folder with nothing but what ships."""
     monkeypatch.chdir(tmp_path)
     for name in ("scenarios", "data"):

@@ -13,11 +13,13 @@ from reference.notebooks import REPOSITORY, notebook_paths
 PATHS = notebook_paths()
 # What a fit of measured times finds depends a little on the machine's arithmetic.
 FITTED = "02_calibration.ipynb"
+# On one core, so that sweeps start no processes, each of which would load the program anew.
 RUN = """
-import sys
+import os, random, sys
 from pathlib import Path
 import nbformat
 from reference.notebooks import executed
+os.sched_setaffinity(0, {random.choice([*os.sched_getaffinity(0)])})
 nbformat.write(executed(Path(sys.argv[1])), sys.argv[2])
 """
 by_name = pytest.mark.parametrize("path", PATHS, ids=[path.name for path in PATHS])

@@ -9,7 +9,7 @@ TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(r'^```(yaml|console)(?: title="([^"]*)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 
-def test_tutorial_prints_what_it_shows(tmp_path, monkeypatch, capsys):
+def test_tutorial_prints_what_it_shows(tmp_path, monkeypatch, capsys, no_workers):
     """Every file is written and every command is run, in the order of the page."""
     monkeypatch.chdir(tmp_path)
     num_commands = 0

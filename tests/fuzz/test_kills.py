@@ -35,7 +35,7 @@ KILLS = [
 
 @pytest.fixture(scope="module")
 def kills():
-    with good_files(folders=False) as good, Kills(good) as made:
+    with good_files(folders=False) as good, Kills(good, num_whole=1) as made:
         yield made
 
 

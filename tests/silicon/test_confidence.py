@@ -11,17 +11,12 @@ from silicon.confidence import coverage, folds, placed, sample_of
 from silicon.facts import load_rows
 from silicon.kept import kept
 from silicon.scores import judged
-from silicon.simulate import simulate_row
 from sim.confidence.intervals import calibration
 from sim.confidence.measured import METRICS, measured_servers
 
 ROWS = load_rows()
 JUDGED = [row for row in ROWS.values() if row.is_judged]
 KEPT = kept()
-SMALL = [
-    "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_4096x512_c16_tp8_epnone_73",
-    "qwen3_5_b300_sglang_fp8_agg_8192x1024_c4_cfg716",
-]
 
 
 def sample(half, step):
@@ -63,16 +58,6 @@ def test_servers_that_ship_are_those_of_the_development_half():
         assert near.min() < 1e-4
         assert np.allclose(servers.sizes[at], few.sizes[row], atol=1e-4)
         assert all(servers.names[name][at] == few.names[name][row] for name in few.names)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_means_that_are_kept_are_those_of_a_simulation(name):
-    """And its intervals have them inside, with throughput's and TTFT's as wide as they are."""
-    outcome = simulate_row(ROWS[name])
-    assert outcome.ttft_ms == pytest.approx(KEPT[name].ttft_ms, rel=1e-6)
-    assert outcome.tpot_ms == pytest.approx(KEPT[name].tpot_ms, rel=1e-6)
-    assert outcome.ttft_low_ms < ROWS[name].ttft_ms < outcome.ttft_high_ms
-    assert outcome.tpot_low_ms < ROWS[name].tpot_ms < outcome.tpot_high_ms
 
 
 def test_errors_of_throughput_follow_from_the_means():
