@@ -30,8 +30,9 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
         measured (`lacks`), of `measured` in all. `nearest`: some groups of those that are nearest.
         `level_pct`, and `low` and `high` of each mean by its name: that share of such measured
         servers was inside; `expected` between them, if `lacks` is nothing: half of them was above
-        it. Without measured servers `rows` is 0, and there are no intervals; if step times rest on
-        measured operators, `no_interval` says why.
+        it. `outside`: the simulated means that are `below` or `above` their interval, because
+        nearly all such servers were slower, or faster. Without measured servers `rows` is 0, and
+        there are no intervals; if step times rest on measured operators, `no_interval` says why.
     """
     found = basis_of(loaded, summary.get("latency_source")) | {"rows": 0}
     scenario = loaded.scenario
@@ -48,7 +49,12 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
         near = from_fit(scenario.fitted, loaded, summary)
     for name in _not_measured(scenario.workload, is_saturated=summary["saturated"]):
         near.pop(name, None)
-    return found | near
+    outside = {
+        name: "below" if summary[name] < near[name]["low"] else "above"
+        for name in INTERVALS
+        if name in near and not near[name]["low"] <= summary[name] <= near[name]["high"]
+    }
+    return found | near | ({"outside": outside} if outside else {})
 
 
 def _from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class Confidence(TypedDict):
     no_interval: NotRequired[Printable]
     measured: NotRequired[Count]
     level_pct: NotRequired[Annotated[float, Field(gt=0, lt=100)]]
+    outside: NotRequired[dict[Printable, Printable]]
     nearest: NotRequired[Annotated[list[_Nearest], Field(min_length=1)]]
     mean_ttft_ms: NotRequired[_Interval]
     mean_tpot_ms: NotRequired[_Interval]

@@ -1,6 +1,6 @@
 """How far to believe an answer, in words; every command says it with these."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.tables.table import Table, columns_of
@@ -35,9 +35,19 @@ def interval_lines(confidence: Confidence) -> list[str]:
     if ends:
         level = number_as(".0f", confidence.get("level_pct"))
         near = [f"    {nearest_line(confidence)}"] if confidence.get("nearest") else []
-        return [f"{level} % interval: {', '.join(ends)}", *near]
+        return [f"{level} % interval: {', '.join(ends)}", *near, *_outside(confidence)]
     reason = confidence.get("no_interval")
     return [printable(f"no interval: {reason}")] if reason else []
+
+
+def _outside(confidence: Confidence) -> Iterator[str]:
+    outside = confidence.get("outside", {})
+    for name, label, _, _ in _INTERVALS:
+        if name in outside:
+            where = f"{label} is {outside[name]} its interval"
+            is_faster = (outside[name] == "above") != (name == "output_throughput")
+            how = "faster" if is_faster else "slower"
+            yield printable(f"    the simulated {where}: nearly all such servers were {how}")
 
 
 def nearest_line(confidence: Confidence, *, load: bool = True) -> str:

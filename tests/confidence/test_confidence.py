@@ -162,6 +162,17 @@ def test_a_mean_is_expected_where_its_model_gpu_and_version_were_measured():
     assert "expected" not in confidence(OPERATORS + CLOSED)["mean_tpot_ms"]
 
 
+def test_a_simulated_mean_outside_its_interval_is_named():
+    """All measured servers of gpt-oss were faster than simulated there."""
+    text = (OPERATORS + CLOSED).replace("Qwen/Qwen3-32B", "openai/gpt-oss-120b")
+    found = confidence(text.replace("h100_sxm", "b200_sxm").replace("tp: 2", "tp: 1"))
+    assert found["mean_tpot_ms"]["high"] < SUMMARY["mean_tpot_ms"]
+    assert found["outside"]["mean_tpot_ms"] == "above"
+    line = "    the simulated mean TPOT is above its interval: nearly all such servers were faster"
+    assert line in confidence_lines(found)
+    assert "outside" not in confidence(OPERATORS + CLOSED)
+
+
 def test_slo_attainment_at_the_ends_is_counted_request_by_request():
     """All requests are slower by as much as the mean; the upper ends give the lower share."""
     built = build(load_scenario_text(BUSY, ["slo.ttft_ms=100", "slo.tpot_ms=20"]))
