@@ -21,6 +21,7 @@ from pydantic import (
 from sim.compiled.finder import ROOT
 from sim.core.declared import Flag
 from sim.core.errors import InputError
+from sim.core.flags import flag_of
 from sim.core.messages import describe, dotted
 
 
@@ -158,10 +159,6 @@ class LaunchKeys(NamedTuple):
     def flags(self) -> dict[str, str]:
         """The keys of options by their flags, without the dashes."""
         return {flag_of(key)[2:]: key for key in self.options}
-
-
-def flag_of(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What commands share that take options in the place of a scenario file."""
+"""Helpers of commands that take options in the place of a scenario file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.core.errors import InputError
+from sim.core.flags import flag_of
 from sim.core.messages import unknown_name
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def without_file(meaning: str, **more: Any) -> Any:
-    """An option that goes without FILE."""
+    """An option that is given in the place of FILE; `more` are arguments of `typer.Option`."""
     return typer.Option(help=f"without FILE: {meaning}", **more)
 
 
@@ -34,28 +35,23 @@ Weights = Annotated[
 ]
 
 
-def option_of(name: str) -> str:
-    """`--rate-rps` of `rate_rps`."""
-    return f"--{name.replace('_', '-')}"
-
-
 def check_unused(options: Any, keys: Mapping[str, str]) -> None:
     """Raise InputError if one of the options is given: a scenario file has keys for them.
 
     Args:
-        options: an object with a slot for each option.
-        keys: the key of a scenario that says the same, by option.
+        options: an object with a slot for each option; None or [] if it is not given.
+        keys: by option, the key of a scenario that says the same; else `scheduler`.
     """
     for name in options.__slots__:
         if getattr(options, name) not in (None, []):
-            option = option_of(name)
+            option = flag_of(name)
             key = keys.get(option, "scheduler")
             raise InputError(f"{option}: goes without FILE; the key in FILE is {key}")
 
 
 def check_given(options: Any, *names: str) -> None:
-    """Raise InputError if one of these options is not given."""
-    missing = [option_of(name) for name in names if getattr(options, name) in (None, [])]
+    """Raise InputError if one of these options, by the names of their slots, is not given."""
+    missing = [flag_of(name) for name in names if getattr(options, name) in (None, [])]
     if len(missing) == len(names):
         raise InputError(f"FILE is missing; without it, {', '.join(missing)} are needed")
     if missing:
@@ -63,7 +59,7 @@ def check_given(options: Any, *names: str) -> None:
 
 
 def find_gpu(name: str) -> "Hardware":
-    """The GPU of `--hardware`, by its name or by that of its measured operators."""
+    """The GPU of `--hardware`, by its name (`h100-sxm`, `h100_sxm`) or by its `latency.system`."""
     from sim.latency.hardware import HARDWARE
 
     found = HARDWARE.get(name.replace("_", "-"))
@@ -100,8 +96,8 @@ def refuse_weights(weights: str | None, gpu: "Hardware") -> None:
 
 
 def scenario_text(loaded: "LoadedScenario", command: str) -> str:
-    """The scenario of a command's options as the text of a file, which the user may go on with."""
+    """The text of a scenario file that says the same as a command's options."""
     from sim.scenario.strict_yaml import yaml_text
 
-    told = f"# Written by simulate {command} from its options."
-    return f"{told} Change it and run simulate {command} FILE.\n{yaml_text(dict(loaded.raw))}"
+    origin = f"# Written by simulate {command} from its options."
+    return f"{origin} Change it and run simulate {command} FILE.\n{yaml_text(dict(loaded.raw))}"

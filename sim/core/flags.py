@@ -1,4 +1,4 @@
-"""Reads the command lines of other programs: words, environment variables, flags."""
+"""Reads the command lines of other programs: words, environment variables, flags; names flags."""
 
 import re
 import shlex
@@ -237,6 +237,11 @@ def plain_value(text: str) -> int | float | bool | str:
         return text
     number = float(text)
     return int(number) if number.is_integer() and "." not in text else number
+
+
+def flag_of(key: str) -> str:
+    """`--page-size` of `page_size`."""
+    return f"--{key.replace('_', '-')}"
 
 
 def _is_flag(word: str) -> bool:

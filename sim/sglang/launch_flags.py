@@ -16,6 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from sim.core.errors import InputError
+from sim.core.flags import flag_of
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
@@ -27,7 +28,7 @@ from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.speculation import KEY, speculative_settings
 from sim.sglang.version_rules import NEWEST
 from sim.user.named_class import UserClass
-from sim.validation import flag_of, launch_keys
+from sim.validation import launch_keys
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 KEYS = launch_keys(SglangSection)
@@ -190,7 +191,7 @@ def speculative_flags(section: SglangKeys) -> list[str]:
     settings = speculative_settings(section)
     if not settings:
         return []
-    flags = [f"--{key.replace('_', '-')} {value}" for key, value in settings.items()]
+    flags = [f"{flag_of(key)} {value}" for key, value in settings.items()]
     if section.speculative_algorithm == "NGRAM":
         return [*flags, f"--{NGRAM_BREADTH} 1"]
     flags.append("--speculative-eagle-topk 1")

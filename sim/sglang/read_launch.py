@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.flags import Command, Flags, plain_value
+from sim.core.flags import Command, Flags, flag_of, plain_value
 from sim.core.messages import shorten
 from sim.core.versions import entry_for
 from sim.engine.server_config import BOTH, DECODE, PREFILL
@@ -42,7 +42,6 @@ from sim.sglang.section.states import KEY as STATES
 from sim.sglang.section.window import KEY as WINDOW
 from sim.sglang.section.window import has_window_pool
 from sim.sglang.version_rules import NEWEST, version_with_rules_of
-from sim.validation import flag_of
 
 _PROGRAMS = Programs(
     names=(("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",)),

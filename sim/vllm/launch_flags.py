@@ -8,10 +8,11 @@ depend on the GPU, that of `max_model_len` depends on the model.
 import json
 from collections.abc import Collection, Iterator
 
+from sim.core.flags import flag_of
 from sim.engine.server_config import DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
-from sim.validation import flag_of, launch_keys
+from sim.validation import launch_keys
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.flags import Command, Effect, Flags
+from sim.core.flags import Command, Effect, Flags, flag_of
 from sim.core.messages import shorten
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
@@ -25,7 +25,6 @@ from sim.family.launch_command import (
     whole_number,
 )
 from sim.family.section import is_valid
-from sim.validation import flag_of
 from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES
 from sim.vllm.other_flags import OTHER_FLAGS
 from sim.vllm.section.groups import KVCacheGroup, groups_for_model

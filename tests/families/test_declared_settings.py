@@ -5,11 +5,11 @@ from dataclasses import fields
 import pytest
 
 from reference.field_docs import field_docs
-from sim.core.flags import split_command
+from sim.core.flags import flag_of, split_command
 from sim.families import FAMILIES
 from sim.sglang.results.settings import facts_of
 from sim.sglang.settings import SchedulerSettings as SglangSettings
-from sim.validation import flag_of, launch_keys
+from sim.validation import launch_keys
 from sim.vllm.config import VllmSettings
 from tests.support.random_settings import other_values
 
