@@ -129,13 +129,17 @@ PHASES: Mapping[str, Latency] = MappingProxyType({
                 ("mean", "median", "p90", "p95", "p99"))
         for name, label, definition in (
             ("memory_wait", "wait for memory",
-             "until its decode server has memory for its prompt, not counting its prefill"),
+             ("from arrival, or from the prompt's end if it is prefilled first, until its decode"
+              " server has memory for its prompt")),
             ("prefill_queue", "wait for prefill",
-             "until its first batch is decided; if memory is allocated for it first, from then"),
+             ("from arrival, or from when its decode server has memory if that is before, until its"
+              " first batch is decided")),
             ("prefill", "prefill", "from the decision of its first batch to its prompt's end"),
             ("transfer", "transfer",
-             "from there, and from when memory is allocated, until its KV is at its decode server"),
-            ("decode_queue", "wait to decode", "from there to its first token"),
+             ("from its prompt's end, or from when its decode server has memory if that is later,"
+              " until its KV is there")),
+            ("decode_queue", "wait to decode",
+             "from when its KV is at its decode server to its first token"),
         )
     )
 })  # fmt: skip
