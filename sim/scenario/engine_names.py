@@ -14,6 +14,8 @@ class _Setting(NamedTuple):
     """A setting that both engines have: its keys, and other names for it.
 
     Attributes:
+        sglang, vllm: the key in the `scheduler` section of each family.
+        others: names that neither family has as a key.
         is_opposite: what one key switches on, the other one switches off.
     """
 
@@ -59,7 +61,7 @@ _SETTINGS = (
         _names("speculative_model num_speculative_tokens"),
     ),
 )
-# By the key, with its section, that says the same.
+# Names that people give to keys of other sections, by the key path to write instead.
 _ELSEWHERE = {
     "latency.tp": _names("tp tp_size tensor_parallel tensor_parallel_size"),
     "latency.dp": _names("dp dp_size data_parallel_size enable_dp_attention"),
@@ -74,6 +76,7 @@ _ELSEWHERE = {
     "workload.arrivals.rate_rps": _names("rate rate_rps request_rate qps rps"),
     "workload.clients": _names("concurrency max_concurrency num_clients"),
 }
+# Settings that vLLM had, and why there is no key for them.
 _REMOVED = {
     "swap_space": "vLLM has no swap space since 0.18: it computes preempted requests again",
     "preemption_mode": "vLLM has one way since its engine V1: it computes preempted requests again",
@@ -97,9 +100,10 @@ def _in_scheduler(name: str, siblings: Collection[str]) -> str | None:
         own, other = setting.sglang, setting.vllm
         families = "sglang", "vllm"
         if own not in siblings:
+            # The section is one of family vllm.
             own, other, families = other, own, ("vllm", "sglang")
         if own in siblings and name == other:
-            means = "says the opposite" if setting.is_opposite else "is the same"
+            means = "says the opposite" if setting.is_opposite else "is its counterpart"
             return f"family {families[1]} has it; in family {families[0]} {own} {means}"
         if own in siblings and name in setting.others:
             return f"did you mean {own}?"
@@ -114,7 +118,7 @@ def _elsewhere(path: KeyPath, siblings: Collection[str]) -> str | None:
     section, inner, *_ = (*key.split("."), "")
     if len(path) == 1 or path[0] != section or inner in siblings:
         return f"did you mean {key}?"
-    # This kind may call it by one of the other names.
+    # A section of this kind may have the key under one of the other names.
     same = sorted(_ELSEWHERE[key].intersection(siblings))
     if same:
         return f"did you mean {same[0]}?"

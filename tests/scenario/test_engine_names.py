@@ -63,9 +63,9 @@ def test_old_names_and_those_of_other_engines_lead_to_the_key(key, sglang, vllm)
 @pytest.mark.parametrize(
     ("sglang", "vllm", "means"),
     [
-        ("mem_fraction_static", "gpu_memory_utilization", "is the same"),
-        ("max_running_requests", "max_num_seqs", "is the same"),
-        ("page_size", "block_size", "is the same"),
+        ("mem_fraction_static", "gpu_memory_utilization", "is its counterpart"),
+        ("max_running_requests", "max_num_seqs", "is its counterpart"),
+        ("page_size", "block_size", "is its counterpart"),
         ("disable_radix_cache", "enable_prefix_caching", "says the opposite"),
         ("disable_overlap_schedule", "async_scheduling", "says the opposite"),
     ],

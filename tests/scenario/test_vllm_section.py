@@ -38,10 +38,10 @@ SPOILED = [
      "17: scheduler.block_sizes: unknown key (did you mean block_size?)"),
     ("block_size: 16", "page_size: 16",
      ("17: scheduler.page_size: unknown key (family sglang has it; in family vllm block_size is"
-      " the same)")),
+      " its counterpart)")),
     ("  family: vllm\n", "",
      ("16: scheduler.block_size: unknown key (family vllm has it; in family sglang page_size is"
-      " the same)")),
+      " its counterpart)")),
     ("block_size: 16", "zzzz: 16", "17: scheduler.zzzz: unknown key"),
     ("vllm", "vlm", "16: scheduler.family: unknown family 'vlm' (did you mean vllm?)"),
     ("vllm", "tgi", "16: scheduler.family: unknown family 'tgi' (one of: sglang, vllm)"),
