@@ -12,6 +12,7 @@ STEP, ROWS, CONTEXT = (
     f"latency.{name}" for name in ("step_s", "per_decode_request_s", "per_context_token_s")
 )
 _CONCURRENCIES = "measure at several concurrencies, such as 1, 8 and 64, and give all the files"
+# What to measure so that a coefficient is determined, by its key.
 _MEASURE = {
     STEP: "measure one request at a time",
     "latency.per_prefill_token_s": "measure prompts of 100 and of 4,000 tokens",
@@ -39,7 +40,8 @@ class Refusal:
         key: its key in a scenario.
         held: the value that it has instead.
         reason: why it is not determined.
-        tied_to: the key of another that has the same effect in these runs; None: there is none.
+        tied_to: the key of another coefficient that has the same effect in these runs; None: there
+            is none.
     """
 
     key: str

@@ -12,7 +12,7 @@ from sim.confidence.fitted import FEWEST, LEVEL_PCT
 from sim.tables.table import Table, columns_of
 from sim.tables.text import number, number_as
 
-# A simulation that is further off on requests that the fit has not seen lacks something.
+# If means of requests that the fit has not seen are further off, the simulation lacks something.
 _NEAR_PCT = 5.0
 _WAITS = (
     "TTFT is further off than TPOT: requests wait for something that the scenario does not have."
@@ -74,7 +74,7 @@ def trust_line(fitted: Mapping[str, Any]) -> str:
         if (half := fitted.get(name)) is not None
     ]
     if not ends:
-        return f"no interval: {groups}; it takes {FEWEST}"
+        return f"no interval: {groups}; an interval takes {FEWEST}"
     return f"{LEVEL_PCT:.0f} % interval near these loads: {', '.join(ends)}, from {groups}"
 
 

@@ -7,12 +7,15 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.workload.results.model import ImportedRequest
 
-# Requests wait for a slot if as many slots are taken for most of the time in which some wait.
+# Requests wait for a slot if about the same number of requests, the slots, run for at least this
+# share of the time in which some wait.
 _SHARE_FULL = 0.7
-# More requests than slots run for no longer than this share of the time.
+# The longest share of the time in which more requests than slots may seem to run.
 _SHARE_OVER = 0.02
-# The stamps of a request that gives its slot to another do not match to the step.
+# Time stamps of requests may be a step apart where one takes the slot of another, so the number
+# that runs may be off by this share of the slots.
 _NEARLY = 0.03
+# Fewer requests at a time are not taken for a limit of slots.
 _FEWEST_SLOTS = 4
 # A wait counts as one for a slot only if it is longer than this number of gaps between tokens.
 _GAPS = 20
@@ -57,6 +60,6 @@ def slots_shown(requests: Sequence[ImportedRequest], until_ns: float = np.inf) -
 
 
 def _between(begin: Float64, end: Float64, at: Float64) -> Int64:
-    """How many of the spans each time is in."""
+    """For each time in `at`, how many of the spans from `begin` to `end` it is in."""
     begun, ended = np.searchsorted(np.sort(begin), at), np.searchsorted(np.sort(end), at)
     return (begun - ended).astype(np.int64)

@@ -49,6 +49,7 @@ class FitRun:
         return self.twin.run_with(self.changes(values))
 
     def simulate_all(self, values: Mapping[str, float]) -> RunLog:
+        """All requests of the workload, with these values of the coefficients, by key."""
         return self.twin.run_with(changes_to(values))
 
     def seen(self, log: RunLog) -> MeasuredPairs:
@@ -56,6 +57,7 @@ class FitRun:
         return join(self.measured, log.requests, Selection(first=self.first))
 
     def held_out(self, log: RunLog) -> MeasuredPairs:
+        """The requests that the fit does not see."""
         return join(self.measured, log.requests, Selection(skip=self.first))
 
 

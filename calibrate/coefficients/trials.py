@@ -1,4 +1,4 @@
-"""Simulations with different values of the coefficients, and how far each is from the stamps."""
+"""Simulations with different coefficients, and how far each is from the measured times."""
 
 from collections.abc import Sequence
 
@@ -32,6 +32,8 @@ class Trials:
         coefficients: those that are still fitted.
         rows: what each residual belongs to.
         start: the amounts to begin with.
+        num_requests: requests that the fit sees and that finish in the first simulation.
+        num_simulations: simulations of one run that were made so far.
     """
 
     def __init__(
@@ -106,7 +108,14 @@ class Trials:
     def frozen_slopes(self, amounts: Float64, widths: Float64) -> Float64:
         """How residuals change with the amounts if all decisions stay the same.
 
-        Shape [num_residuals, num_amounts].
+        One simulation times its steps with several values (`calibrate.coefficients.frozen`).
+
+        Args:
+            amounts: where slopes are taken.
+            widths: by how much each amount is changed.
+
+        Returns:
+            Shape [num_residuals, num_amounts].
         """
         values = self.values(amounts)
         changed = [self.values(amounts + step) for step in np.diag(widths)]

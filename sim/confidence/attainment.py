@@ -11,13 +11,16 @@ from sim.runlog import RunLog
 def attainment_interval(
     log: RunLog, slo: Slo, summary: Mapping[str, Any], confidence: Mapping[str, Any]
 ) -> dict[str, float]:
-    """The share of requests that keep the SLO at each end of the intervals, and in between.
+    """The share of requests that keep the SLO if latencies are those at the ends of the intervals.
 
-    All requests are taken to be as much slower as the means. Example: TPOT is 20 ms in the mean,
+    All requests are taken to be slower by the same factor as the mean. Example: mean TPOT is 20 ms,
     its interval 18 to 25 ms, its limit 30 ms. A request with 26 ms keeps it as simulated and at the
-    lower end (23.4 ms), but not at the upper end (32.5 ms). So `low` is that of the upper ends.
+    lower end (23.4 ms), but not at the upper end (32.5 ms).
 
-    Empty without an SLO or one of the intervals.
+    Returns:
+        `low`: the share at the upper ends of both latencies; `high`: at their lower ends;
+        `expected`: at what is expected, if both have it. Empty if the SLO has no limit, or if TTFT
+        or TPOT has no interval.
     """
     ttft, tpot = (confidence.get(name) for name in ("mean_ttft_ms", "mean_tpot_ms"))
     if not slo.limits_ms() or ttft is None or tpot is None:

@@ -17,7 +17,7 @@ BASES: Mapping[str, str] = {
     "linear": "a formula of the scenario: nothing is claimed",
 }
 _OWN = "a class of the user's: nothing is claimed"
-# What can have an interval.
+# Keys of a summary that can have an interval.
 INTERVALS = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput", "slo_attainment")
 
 
@@ -25,14 +25,16 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     """What a summary rests on, and intervals of its means where servers like it were measured.
 
     Returns:
-        `basis`: what the step times rest on; `source`: who measured them, if somebody did. `rows`:
-        measured servers of its engine with the same model on the same GPU, or what of it was
-        measured (`lacks`), of `measured` in all. `nearest`: some groups of those that are nearest.
-        `level_pct`, and `low` and `high` of each mean by its name: that share of such measured
-        servers was inside; `expected` between them, if `lacks` is nothing: half of them was above
-        it. `outside`: the simulated means that are `below` or `above` their interval, because
-        nearly all such servers were slower, or faster. Without measured servers `rows` is 0, and
-        there are no intervals; if step times rest on measured operators, `no_interval` says why.
+        `basis`: what the step times rest on; `source`: who measured them, if somebody did.
+        `measured`: how many servers were measured. `rows`: how many of them share the simulated
+        server's engine, model, GPU and version; if none does, `lacks` is what they need not share
+        (a key of `sim.confidence.intervals.LACKS`). `nearest`: the nearest groups of these.
+        By the name of each mean, `low` and `high`: `level_pct` percent of such measured servers
+        were inside; and `expected`, if `lacks` is `nothing`: half of them were above it.
+        `outside`: the simulated means that are `below` or `above` their interval, because nearly
+        all such servers were slower, or faster. Without measured servers like this one `rows` is 0,
+        and there are no intervals; `no_interval` says why, if step times are fitted or rest on
+        measured operators.
     """
     found = basis_of(loaded, summary.get("latency_source")) | {"rows": 0}
     scenario = loaded.scenario
@@ -43,7 +45,7 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     if scenario.fitted is None:
         near = _from_measured(loaded, summary)
     else:
-        # Most runs have step times that nobody measured, and load nothing for them.
+        # Imported only here: most scenarios have no section `fitted`.
         from sim.confidence.fitted import from_fit  # noqa: PLC0415
 
         near = from_fit(scenario.fitted, loaded, summary)
@@ -82,9 +84,10 @@ def before_traffic(loaded: LoadedScenario, source: str) -> dict[str, Any]:
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The `confidence` of means over runs that differ in their seeds only: the means of its ends.
+    """The `confidence` of runs that differ in their seeds only.
 
-    All else is that of the first run; there is no interval that a run does not have.
+    The ends of an interval are means over the runs; a mean has none if one of the runs has none.
+    All else is that of the first run.
     """
     if not runs:
         return {}
@@ -121,7 +124,7 @@ def _has_measured_operators(scenario: Scenario) -> bool:
 
 
 def _unlike_measured(scenario: Scenario) -> str:
-    """In what it is simulated otherwise than all measured servers were; empty: in nothing."""
+    """The first reason why no measured server was simulated like this one; empty: there is none."""
     section = scenario.latency
     if not isinstance(section, AiconfiguratorLatencyConfig):
         return ""
@@ -136,7 +139,7 @@ def _unlike_measured(scenario: Scenario) -> str:
 
 
 def _not_measured(workload: object, *, is_saturated: bool) -> Iterator[str]:
-    """The means that a measured closed loop says nothing about.
+    """The mean that has no interval, because the measured servers had closed loops.
 
     Where requests come at a rate, the rate is the throughput of a server that can serve it; of one
     that cannot, TTFT grows for as long as they come.

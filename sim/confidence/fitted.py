@@ -1,9 +1,10 @@
 """Intervals of a server whose step times were fitted to its own measured requests.
 
-    half width = that of the requests held out x (1 + _PER_DOUBLING x doublings of the load)
+    half width = half width of the requests held out x (1 + _PER_DOUBLING x doublings of the load)
 
-Doublings count from the loads that were fitted; `docs/explanation/confidence.md` says where the
-number is from, and how often the intervals hold.
+Half widths are natural logarithms of measured over simulated means. Doublings count from the loads
+that were fitted; `docs/explanation/confidence.md` says where `_PER_DOUBLING` is from, and how often
+the intervals hold.
 """
 
 import math
@@ -19,19 +20,19 @@ LEVEL_PCT = 90.0
 _SETTINGS = ("model", "hardware", "latency", "host", "scheduler", "acceptance", "pools")
 _PER_DOUBLING, MOST_DOUBLINGS = 1.25, 2.0
 _NAMES = {"ttft": "mean_ttft_ms", "tpot": "mean_tpot_ms"}
-# Fewer errors than this have no quantile that nine of ten new ones are below.
+# `half_width` needs this many errors: the largest of fewer may be exceeded more often than 1 in 10.
 FEWEST = 9
 
 
 def settings_of(raw: Mapping[str, Any]) -> str:
-    """Hash of the settings of a fitted server, as its file has them."""
+    """Hash of the sections in `_SETTINGS` of a scenario file, the first 16 hexadecimal digits."""
     return json_digest({name: raw[name] for name in _SETTINGS if name in raw})[:16]
 
 
 def half_width(errors: list[float]) -> float | None:
     """How far off a further error is at most, in nine of ten cases; None: too few to say.
 
-    Split conformal prediction: with `n` errors, the least that (n + 1) x 90 % of them are below.
+    Split conformal prediction: of `n` absolute errors, the one at place (n + 1) x 90 %, rounded up.
     """
     place = math.ceil((len(errors) + 1) * LEVEL_PCT / 100)
     return sorted(map(abs, errors))[place - 1] if place <= len(errors) else None
@@ -45,7 +46,7 @@ def from_fit(
         return {"no_interval": "the server's settings are no longer those that were fitted"}
     if section.ttft is None and section.tpot is None:
         what = f"{section.runs} runs fitted, {section.held_out} groups of requests held out"
-        return {"no_interval": f"{what}: it takes {FEWEST}"}
+        return {"no_interval": f"{what}: an interval takes {FEWEST}"}
     load = load_of(summary, summary.get("mean_replicas") or loaded.scenario.replicas)
     away = max(doublings(value, *getattr(section, name)) for name, value in load.items())
     if away > MOST_DOUBLINGS:
@@ -61,7 +62,7 @@ def from_fit(
 
 
 def load_of(summary: Mapping[str, Any], servers: float = 1) -> dict[str, float]:
-    """The means of a run, of each server, that a section `fitted` has the ranges of."""
+    """Mean requests in each of a run's servers, and mean tokens of its requests."""
     num = summary["completed"]
     return {
         "concurrency": (summary["concurrency"] or 0.0) / servers,
@@ -71,12 +72,12 @@ def load_of(summary: Mapping[str, Any], servers: float = 1) -> dict[str, float]:
 
 
 def widened(half: float, away: float) -> float:
-    """The half width at a load that is so many doublings away from those that were fitted."""
+    """The half width at a load that is `away` doublings outside of those that were fitted."""
     return half * (1 + _PER_DOUBLING * away)
 
 
 def doublings(value: float, least: float, most: float) -> float:
-    """How often the load has to be doubled, or halved, to be among those that were fitted."""
+    """How often a value must be doubled or halved to be between `least` and `most`; 0 inside."""
     if not least or not value:
         return 0.0 if least <= value <= most else math.inf
     return max(math.log2(least / value), math.log2(value / most), 0.0)

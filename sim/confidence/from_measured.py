@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.confidence.fitted import load_of
 from sim.confidence.intervals import LACKS, calibration, distances, lacking, spread_of
 from sim.confidence.measured import METRICS, MeasuredServers, measured_servers
 from sim.confidence.point import Load, Point, point_of
@@ -22,7 +23,8 @@ _NO_LOAD = Load(math.nan, math.nan, math.nan)
 
 def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
     """See `sim.confidence.confidence.confidence_of`; empty if nothing near was measured."""
-    point = point_of(loaded.scenario, loaded.base_dir, _load(summary, loaded.scenario.replicas))
+    replicas = summary.get("mean_replicas") or loaded.scenario.replicas
+    point = point_of(loaded.scenario, loaded.base_dir, Load(**load_of(summary, replicas)))
     if point is None:
         return {}
     servers, chosen = measured_servers(), calibration()
@@ -41,7 +43,7 @@ def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     }
     if lacks != "nothing":
         for interval in intervals.values():
-            # What other servers were off makes the mean no better (docs/explanation/accuracy.md).
+            # Errors of unlike servers do not correct the mean (docs/explanation/accuracy.md).
             del interval["expected"]
     near = _nearest(servers, point, far, lacks)
     return {**near, "level_pct": chosen.level_pct, **intervals}
@@ -60,7 +62,7 @@ def nearest_to(loaded: LoadedScenario) -> dict[str, Any]:
 
 
 def _nearest(servers: MeasuredServers, point: Point, far: Float64, lacks: str) -> dict[str, Any]:
-    """What is said of the measured servers that lack so much of a point."""
+    """How many measured servers share all but `lacks` with a point, and the nearest of them."""
     like_it = np.flatnonzero(servers.with_the(point, "engine", *LACKS[lacks]))
     groups: dict[object, list[int]] = {}
     for row in like_it[np.argsort(far[like_it], kind="stable")].tolist():
@@ -74,10 +76,3 @@ def _nearest(servers: MeasuredServers, point: Point, far: Float64, lacks: str) -
             for rows in list(groups.values())[:_NUM_NAMED]
         ],
     }
-
-
-def _load(summary: Mapping[str, Any], replicas: int) -> Load:
-    num = summary["completed"]
-    num_input, num_output = summary["total_input_tokens"], summary["total_output_tokens"]
-    servers = summary.get("mean_replicas") or replicas
-    return Load(num_input / num, num_output / num, (summary["concurrency"] or 0.0) / servers)

@@ -23,8 +23,8 @@ from sim.confidence.point import Point
 from sim.core.arrays import Bools, Float64
 
 FILE = "calibration.json"
-# What is measured of a point's engine: the names that a row must share with the point, if nothing
-# else is lacking. The first that some row has is taken.
+# What the measured servers lack of a point, and the names that a row must then share with it,
+# beside the engine. The first for which there are rows is taken.
 LACKS: Mapping[str, tuple[str, ...]] = {
     "nothing": ("model", "gpu", "version"),
     "version": ("model", "gpu"),
@@ -35,13 +35,13 @@ LACKS: Mapping[str, tuple[str, ...]] = {
 
 
 class Nearness(NamedTuple):
-    """How far two servers are from each other: the sum of what their differences count.
+    """How the distance of two servers is computed, a sum over their differences.
 
     Attributes:
-        names: what another name counts, of each of NAMES.
-        sizes: what twice the size counts, of each of SIZES.
-        spread: what the spread is taken to be where few servers are near, as a share.
-        spread_weight: the weight of that, in servers.
+        names: distance that is added if a name differs, for each of NAMES.
+        sizes: distance that is added for each doubling of a size, for each of SIZES.
+        spread: the spread that is assumed before any server is looked at, as a natural logarithm.
+        spread_weight: how many servers at distance 0 that assumption counts as.
     """
 
     names: Sequence[float]
@@ -54,6 +54,8 @@ class Calibration(NamedTuple):
     """The numbers that were chosen on measured servers.
 
     Attributes:
+        level_pct: percentage of the measured servers that are inside of their intervals.
+        nearness: how distances between servers are computed.
         bounds: `low`, `expected` and `high` of each metric, by what is lacking.
         reach: the distance at which a server is not near any more, by what is lacking.
     """
@@ -80,7 +82,7 @@ class Spread(NamedTuple):
 
 
 def distances(servers: MeasuredServers, point: Point, nearness: Nearness) -> Float64:
-    """How far each server is from a point; shape [rows]. Sizes that are not known count nothing."""
+    """How far each server is from a point; shape [rows]. A size that is not known adds nothing."""
     names = sum(
         count * ~servers.with_the(point, name)
         for name, count in zip(NAMES, nearness.names, strict=True)
@@ -90,7 +92,14 @@ def distances(servers: MeasuredServers, point: Point, nearness: Nearness) -> Flo
 
 
 def spread_of(servers: MeasuredServers, far: Float64, rows: Bools, nearness: Nearness) -> Spread:
-    """The weighted median error of these rows, and the mean distance of errors from it."""
+    """The weighted median error of these rows, and the mean distance of errors from it.
+
+    Args:
+        servers: the measured servers.
+        far: the distance of each from the point; shape [rows].
+        rows: which of them count; shape [rows].
+        nearness: the assumed spread.
+    """
     weights = np.exp(-far[rows])
     errors = servers.errors[rows]
     order = np.argsort(errors, axis=0)
@@ -113,8 +122,8 @@ def lacking(
 ) -> str | None:
     """What these rows lack of a point, a key of LACKS; None: nothing near it was measured.
 
-    Where the servers that share most with the point are farther from it than `reach`, for example
-    because nobody measured them with prompts as long, it is as if they were not there.
+    Servers farther from the point than `reach` (by key of LACKS) do not count, for example those
+    that were measured with much shorter prompts only. `far` and `rows` are as in `spread_of`.
     """
     for name, shared in LACKS.items():
         like_it = servers.with_the(point, "engine", *shared) & rows

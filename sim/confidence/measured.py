@@ -18,7 +18,7 @@ from sim.confidence.point import Point
 from sim.core.arrays import Bools, Float64
 
 FILE = "measured.csv.gz"
-# Fields of a point that are equal or not, and those that are near or far.
+# Fields of a point: names, which are equal or not, and sizes, which are more or less alike.
 NAMES = ("engine", "version", "architecture", "model", "gpu")
 SIZES = ("weight_bits", "num_gpus", "prompt_tokens", "output_tokens", "concurrency")
 METRICS = ("ttft", "tpot", "throughput")
@@ -88,13 +88,13 @@ class MeasuredServers:
 
 
 def sizes_of(point: Point) -> Float64:
-    """Logarithms to base 2 of the point's SIZES; shape [5]. What is not known, NaN, stays so."""
+    """Logarithms to base 2 of the point's SIZES; shape [5]. NaN (not known) stays NaN."""
     return np.log2([max(float(getattr(point, name)), 1.0) for name in SIZES])
 
 
 @cache
 def measured_servers() -> MeasuredServers:
-    """Those of the development half."""
+    """The measured servers of the development half."""
     packed = files(__package__).joinpath(FILE).read_bytes()
     lines = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode())))
     points = [

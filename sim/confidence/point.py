@@ -9,9 +9,9 @@ from sim.latency.config import AiconfiguratorLatencyConfig, parallelism
 from sim.latency.shapes import ModelShape
 from sim.scenario.schema import Scenario
 
-# Bits of a weight, by the first letters of the package's names of formats.
+# Bits of a weight, by how aiconfigurator-core's name of the format begins.
 _BITS = {"nvfp4": 4, "int4": 4, "w4": 4, "fp8": 8, "int8": 8, "sq": 8}
-_WHOLE_BITS = 16
+_UNQUANTIZED_BITS = 16
 
 
 class Point(NamedTuple):
@@ -51,7 +51,7 @@ class Load(NamedTuple):
 
 
 def point_of(scenario: Scenario, base_dir: Path, load: Load) -> Point | None:
-    """The point of a scenario whose step times are those of measured operators; else None."""
+    """The point of a scenario; None: it has no model, or step times of another kind."""
     section = scenario.latency
     if not isinstance(section, AiconfiguratorLatencyConfig) or scenario.model is None:
         return None
@@ -92,5 +92,5 @@ def _weight_bits(section: AiconfiguratorLatencyConfig, shape: ModelShape | None)
     given = formats.moe or formats.gemm
     if given is not None:
         found = (bits for name, bits in _BITS.items() if given.startswith(name))
-        return next(found, _WHOLE_BITS)
-    return _WHOLE_BITS if shape is None else 8 * shape.weight_bytes / shape.num_parameters
+        return next(found, _UNQUANTIZED_BITS)
+    return _UNQUANTIZED_BITS if shape is None else 8 * shape.weight_bytes / shape.num_parameters

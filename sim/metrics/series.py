@@ -13,7 +13,7 @@ from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
 from sim.runlog.single_steps import SingleSteps
 
 MAX_POINTS = 2_000
-_NEVER: Int64 = np.zeros(0, dtype=np.int64)
+_NO_TIMES: Int64 = np.zeros(0, dtype=np.int64)
 NEVER_GONE: Mapping[int, Int64] = MappingProxyType({})
 
 
@@ -68,7 +68,7 @@ def gauge(
     times, changes = [], []
     for replica in np.unique(steps.replica):
         mine = steps.replica == replica
-        stops_ns = gone_ns.get(int(replica), _NEVER)
+        stops_ns = gone_ns.get(int(replica), _NO_TIMES)
         at_ns = np.concatenate((steps.t_start_ns[mine], stops_ns))
         size = np.concatenate((column[mine], np.zeros_like(stops_ns)))
         order = np.argsort(at_ns, kind="stable")
@@ -130,12 +130,13 @@ def tokens_per_s(steps: StepColumns | SingleSteps, num_tokens: Int64, edges_ns: 
         before_and_after = np.column_stack((done - num_tokens[mine], done)).ravel()
         # With overlap a step may start before the previous one ends; interp needs rising times.
         total += np.interp(edges_ns, np.maximum.accumulate(corners_ns), before_and_after)
-    return np.diff(total) / np.diff(edges_ns) * 1e9
+    return np.diff(total) / np.diff(edges_ns) * NS_PER_S
 
 
 def _merged(times: list[Int64], changes: list[Int64]) -> StepSeries:
-    nothing = np.zeros(0, dtype=np.int64)
-    return from_changes(np.concatenate([nothing, *times]), np.concatenate([nothing, *changes]))
+    # `_NO_TIMES` keeps the type where there is nothing to join.
+    joined = (np.concatenate([_NO_TIMES, *parts]) for parts in (times, changes))
+    return from_changes(*joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def with_window(log: RunLog, warmup: Edge | None, cooldown: Edge | None) -> RunL
 
 
 def _first(arrival_ns: Int64, warmup: Edge | None) -> int:
-    """The first arrival of the window."""
+    """The index of the window's first arrival, in order of time."""
     if warmup is None or not len(arrival_ns):
         return 0
     if warmup.num_requests is not None:
@@ -175,7 +176,7 @@ def _first(arrival_ns: Int64, warmup: Edge | None) -> int:
 
 
 def _end(arrival_ns: Int64, cooldown: Edge | None) -> int:
-    """The arrival that ends the window."""
+    """The index of the arrival just before which the window ends, in order of time."""
     if cooldown is None or not len(arrival_ns):
         return len(arrival_ns) - 1
     if cooldown.num_requests is not None:

@@ -156,15 +156,15 @@ def _goodput(good: Bools | None, rates: Served, slo: Slo | None) -> Summary:
     }
 
 
-def attainment_if(log: RunLog, slo: Slo, ttft: float, decoding: float) -> float | None:
-    """The SLO attainment if each TTFT, and the time after it, were this many times as long."""
+def attainment_if(log: RunLog, slo: Slo, ttft_factor: float, decode_factor: float) -> float | None:
+    """The SLO attainment if each TTFT, and each time after it, were multiplied by these factors."""
     requests = log.measured().requests
     latencies = request_latencies(requests)
     after_ms = latencies.e2e_latency_ms - latencies.ttft_ms
     scaled = latencies._replace(
-        ttft_ms=ttft * latencies.ttft_ms,
-        tpot_ms=decoding * latencies.tpot_ms,
-        e2e_latency_ms=ttft * latencies.ttft_ms + decoding * after_ms,
+        ttft_ms=ttft_factor * latencies.ttft_ms,
+        tpot_ms=decode_factor * latencies.tpot_ms,
+        e2e_latency_ms=ttft_factor * latencies.ttft_ms + decode_factor * after_ms,
     )
     good = _within(slo.limits_ms(), finished_mask(requests), scaled)
     return ratio(int(good.sum()), len(good))
@@ -175,6 +175,7 @@ def _within(limits_ms: Mapping[str, float], finished: Bools, latencies: RequestL
     good = finished.copy()
     for name, limit_ms in limits_ms.items():
         measured_ms = latencies._asdict()[f"{name}_ms"]
+        # A request of one output token has no TPOT, and so meets its limit.
         good &= np.isnan(measured_ms) | (measured_ms <= limit_ms)
     return good
 

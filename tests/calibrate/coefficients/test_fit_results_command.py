@@ -92,7 +92,7 @@ def test_fit_to_few_requests_claims_no_interval(calibrate, measure, settings):
     """Eight groups of ten requests held out: it takes nine."""
     results = measure("results.jsonl", BUSY | {"num_requests": 180})
     _, out, _ = calibrate("fit", results, *settings, "--first", "100", "-o", "out")
-    assert "no interval: 8 groups of ten requests held out; it takes 9" in out
+    assert "no interval: 8 groups of ten requests held out; an interval takes 9" in out
     assert load_scenario("out/scenario.yaml").scenario.fitted.ttft is None
 
 
