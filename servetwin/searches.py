@@ -47,7 +47,7 @@ class PlanResult:
     Attributes:
         capacity: the plan, as the modules of `sim.report` take it.
         deployments: every candidate with what was found out about it, the best first.
-        launches: by family, the commands that launch its cheapest servers.
+        launches: by scheduler family, the commands that launch its cheapest servers.
     """
 
     capacity: CapacityPlan
@@ -62,7 +62,7 @@ class PlanResult:
 
     @property
     def best(self) -> Scenario | None:
-        """The scenario of the cheapest deployment, which `run` runs; None: no one meets the SLO."""
+        """The scenario of the cheapest deployment, which `run` runs; None: none meets the SLO."""
         if not self._shown:
             return None
         return Scenario(self.capacity.plan.vary(settings_of(self.capacity, self._shown[0])))
@@ -125,7 +125,11 @@ class TuneResult:
 
 @contextmanager
 def _folder(out: Path | str | None, jobs: int | None) -> Iterator[Path]:
-    """The folder for points: one that is kept, or a temporary one."""
+    """The folder for points: `out`, which is kept, or a temporary one.
+
+    Raises:
+        InputError: `jobs` is below 1.
+    """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
     if out is not None:

@@ -146,6 +146,7 @@ class EvictionConfig(StrictModel):
     it. Unit: tokens."""
 
 
+# The settings that a policy has; other policies have none.
 _OF_POLICY = {
     "slru": {"protected_threshold"},
     "tlru": {"threshold", "next_prompt_estimate"},
@@ -153,7 +154,7 @@ _OF_POLICY = {
 
 
 def check_eviction(policy: str | UserClass, config: EvictionConfig | None) -> None:
-    """Refuse settings of another policy, and a tlru that would be lru (SGLang 0.5.23 does both).
+    """Refuse settings of another policy, and a tlru that would be lru, as SGLang 0.5.23 does.
 
     Raises:
         KeysError: with the keys.
@@ -182,9 +183,6 @@ def eviction_settings(config: EvictionConfig | None) -> EvictionSettings:
     return EvictionSettings(**config.model_dump(exclude_none=True))
 
 
-_MAX_DELAY_MS = 86_400_000
-
-
 class PrefillDelayerSection(StrictModel):
     """Delays a pass while fewer slots are free than the largest of the last 16 prefills had rows.
 
@@ -199,7 +197,7 @@ class PrefillDelayerSection(StrictModel):
     queue_min_ratio: Annotated[float, Field(ge=0, le=1000)] | None = None
     """A pass is also delayed while fewer requests wait than this times the running ones. Without
     it: it is not. Unit: share."""
-    max_delay_ms: Annotated[float, Field(ge=0, le=_MAX_DELAY_MS)] = 5000
+    max_delay_ms: Annotated[float, Field(ge=0, le=_MOST_MS)] = 5000
     """A delay because of `queue_min_ratio` ends after this time. Unit: ms."""
 
     def settings(self) -> DelayerSettings:

@@ -15,8 +15,9 @@ from sim.scenario.strict_yaml import YamlValue
 from sim.sweep.plan import Plan, Settings, canonical
 
 REPLICAS = "replicas"
-# The number of servers; of prefill servers and of decode servers.
+# How many servers: (replicas,), or (prefill servers, decode servers).
 Size = tuple[int, ...]
+# Keys of the section `latency` that say over how many GPUs a server is spread.
 DEGREES = ("tp", "dp", "pp", "moe_ep")
 
 
@@ -25,11 +26,12 @@ class Decoders:
     """The decode servers of a candidate with disaggregated servers.
 
     Attributes:
-        degrees: as those of the candidate, which then are those of the prefill servers.
+        degrees: as in `Candidate`, whose own degrees are then those of the prefill servers.
         num_gpus: GPUs of a server.
-        loads: how many prefill servers, and how many decode servers, the traffic keeps busy, as far
-            as step times say.
-        settings: everything else that differs from the scenario, by key path.
+        loads: how many prefill servers, and how many decode servers, the traffic keeps busy: an
+            estimate from step times (`sim.sweep.capacity.plan.ServerLoads`).
+        settings: what is set beside the candidate's settings, by key path: the transfers, and the
+            settings of the section `disaggregated`.
     """
 
     degrees: Mapping[str, int]
@@ -49,10 +51,11 @@ class Candidate:
         settings: everything that differs from the scenario, by key path, the above included.
         num_gpus: GPUs of a replica.
         price_per_hour: price of a GPU; None: GPUs are counted.
-        max_replicas: most replicas to try; of disaggregated servers, of both sorts together.
+        max_replicas: most replicas to try; if disaggregated: most prefill and decode servers
+            together.
         max_gpus: most GPUs of a deployment; None: no limit.
         reason: why it cannot run; None: nothing is known against it.
-        decoders: the decode servers; None: each replica does both.
+        decoders: the decode servers; None: each replica prefills and decodes.
     """
 
     number: int
@@ -70,11 +73,11 @@ class Candidate:
 
     @property
     def server_gpus(self) -> Size:
-        """GPUs of a server of each sort."""
+        """GPUs of a replica, or of a prefill server and of a decode server."""
         return (self.num_gpus, *(() if self.decoders is None else (self.decoders.num_gpus,)))
 
     def gpus(self, size: Size) -> int:
-        """The GPUs of all servers."""
+        """The GPUs of all servers, if there are `size` of them."""
         return sum(num * gpus for num, gpus in zip(size, self.server_gpus, strict=True))
 
     def cost(self, size: Size) -> float:
@@ -83,7 +86,7 @@ class Candidate:
 
     @property
     def smallest(self) -> Size:
-        """One server of each sort."""
+        """One replica, or one prefill server and one decode server."""
         return (1,) if self.decoders is None else (1, 1)
 
     def deployed(self, size: Size) -> Settings:
@@ -129,8 +132,12 @@ def pairs_of(
 ) -> Iterator[Candidate]:
     """Every pair of a prefill and a decode server of the same GPU, family and settings.
 
-    The replicas of the candidates `together` do both. `loads` says how many such prefill servers
-    and how many such decode servers the traffic keeps busy.
+    Args:
+        section: the section `plan`.
+        disaggregated: its section `disaggregated`.
+        together: the candidates whose replicas prefill and decode.
+        loads: how many servers like a candidate's the traffic keeps busy if they only prefill, and
+            how many if they only decode.
     """
     able = [one for one in together if one.reason is None and one.degrees.get("pp", 1) == 1]
     number = len(together)
@@ -139,6 +146,7 @@ def pairs_of(
         if kinds[0] != kinds[1]:
             continue
         (prefill_load, _), (_, decode_load) = loads(fill), loads(decode)
+        # The server with fewer GPUs sends, or receives, with fewer links.
         gb_s = disaggregated.gpu_bandwidth_gb_s * min(fill.num_gpus, decode.num_gpus)
         settings = {"transfer": {"bandwidth_gb_s": gb_s}, **(disaggregated.settings or {})}
         smallest = fill.num_gpus + decode.num_gpus
@@ -147,6 +155,7 @@ def pairs_of(
         yield replace(
             fill,
             number=number,
+            # That of `fill` may be lower, as many of its replicas as `max_gpus` allows.
             max_replicas=section.max_replicas,
             reason=reason if is_too_large else None,
             decoders=Decoders(

@@ -18,12 +18,19 @@ from sim.workers.executor import TaskStatus
 
 ATTAINMENT, GOODPUT = "slo_attainment", "request_goodput"
 _EMPTY = mean_interval([])
-# Which end of the interval of the SLO attainment belongs to the latencies of `plan.judged_by`.
+# The key of the SLO attainment's interval, by `plan.judged_by`: at the upper ends of the latencies,
+# the attainment is at its low end.
 _ENDS = {"expected": "expected", "upper_end": "low"}
 
 
 class DeploymentVerdict(StrEnum):
-    """What the search found out about a candidate."""
+    """What the search found out about a candidate.
+
+    MEETS: with some number of servers it meets the SLO. DEARER: it costs more than the deployments
+    that are shown, or is likely to, so its search was not finished. MISSES: it misses the SLO with
+    all numbers of servers that were allowed. CANNOT_RUN: its settings are refused, or it has more
+    GPUs than are allowed. FAILED: a run of it failed.
+    """
 
     MEETS = "meets"
     DEARER = "dearer"
@@ -56,7 +63,11 @@ class JudgedRuns:
         return sum(value or 0 for value in self.by_seed("rejected"))
 
     def num_busy(self, num_servers: int) -> float | None:
-        """How many such servers the traffic keeps busy, if it kept these busy; None: not known."""
+        """How many servers the traffic would keep busy, if it kept all `num_servers` of a run busy.
+
+        That is `num_servers` x offered rate / served rate, with the first seed. None: there is no
+        rate.
+        """
         [first, *_] = self.outcomes
         result = first.result or {}
         rate, served = result.get("request_rate"), result.get("request_throughput")
@@ -68,7 +79,7 @@ class JudgedRuns:
         return not self.num_rejected and share >= section.min_slo_attainment
 
     def attainments(self, judged_by: str) -> list[float | None]:
-        """The SLO attainment of each seed, with the latencies that the section names."""
+        """The SLO attainment of each seed, with the latencies that `judged_by` names."""
         end = _ENDS.get(judged_by)
         return [
             (confidence or {}).get(ATTAINMENT, {}).get(end, simulated)
@@ -83,13 +94,13 @@ class TriedDeployment:
     """A candidate, and what the search found out about it.
 
     Attributes:
-        size: the numbers of servers. `meets`: the cheapest that meet the SLO. `dearer`: the
-            cheapest that could. `misses`: the largest that were tried. Else None.
+        size: the numbers of servers. If it meets the SLO: the cheapest that do. If it is dearer:
+            the cheapest that may. If it misses: the largest that were tried. Else None.
         judged: its runs with that size; None if there are none.
-        fewer: sizes with one server fewer, and the runs with them, as far as there are any.
+        fewer: the sizes with one server fewer that were run, and their runs.
         reason: why it cannot run, or what failed.
-        headroom: the share of the rate that can be added; None: not looked for.
-        is_headroom_open: no rate that was tried is too high.
+        headroom: by which share the rate can grow until the SLO is missed; None: not looked for.
+        is_headroom_open: the SLO was met at every rate tried, so the headroom may be larger.
     """
 
     candidate: Candidate

@@ -28,7 +28,8 @@ from sim.sweep.plan import SEED, Plan, Settings, seeds_of
 from sim.workload.kinds.stats import WorkloadStats, rate_of, scaled, workload_stats
 from sim.workload.traces.read import TraceReader, read_trace
 
-# Keys that the section's own keys set, or by which deployments are judged.
+# Keys that settings of a plan may not have: other keys of the section set them, or deployments are
+# judged by them, or they do not change a run.
 _NOT_SET = (*BESIDE_THE_RUN, SEED, "slo", "name", "workload", REPLICAS)
 
 
@@ -36,9 +37,12 @@ _NOT_SET = (*BESIDE_THE_RUN, SEED, "slo", "name", "workload", REPLICAS)
 class CapacityPlan:
     """What a search for deployments will do.
 
-    Points are added to the plan when they are chosen. Candidates are what a replica may be; every
-    deployment is run with each of the seeds. The workload's own rate is multiplied by
-    `base_factor`.
+    Attributes:
+        section: the section `plan`.
+        plan: makes scenarios of settings; it has no points, because the search chooses them.
+        candidates: what a replica may be, those that cannot run included.
+        seeds: every deployment is run with each of them.
+        base_factor: by which the workload's own rate is multiplied.
     """
 
     section: PlanSection
@@ -49,12 +53,13 @@ class CapacityPlan:
 
     @property
     def is_scalable(self) -> bool:
-        """Whether the traffic can come faster."""
+        """Whether the workload has a rate that can be multiplied."""
         return bool(scaled(self.plan.base.scenario.workload, 1.0))
 
     @property
     def num_headroom_steps(self) -> int:
         """How many headrooms there are to choose from: multiples of `headroom_step`."""
+        # Rounding must not add a step to a multiple.
         return math.ceil(self.section.max_headroom / self.section.headroom_step - 1e-9)
 
     def headroom(self, steps: int) -> float:
@@ -128,7 +133,7 @@ def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:
 
 
 def _settings_of(section: PlanSection) -> list[tuple[KeyPath, Mapping[str, object] | None]]:
-    """All settings by key path that the section has, and where."""
+    """The settings of each part of the section, with the part's key path below `plan`."""
     places: list[tuple[KeyPath, Mapping[str, object] | None]] = [
         (("gpus", name, "settings"), gpu.settings) for name, gpu in section.gpus.items()
     ]
@@ -147,11 +152,14 @@ _STEP_TOKENS = 8192
 
 
 class ServerLoads:
-    """The loads of a scenario's traffic on servers of several kinds, without a simulation.
+    """Estimates from step times how many servers a scenario's traffic keeps busy.
 
     A search for deployments begins with these numbers, so they need not be exact.
 
-    The rate of the plan's traffic is multiplied by `factor`.
+    Args:
+        plan: makes the scenario of a candidate's settings.
+        factor: by which the rate of the workload is multiplied.
+        read_trace: reads the workload's trace, if it has one.
     """
 
     def __init__(self, plan: Plan, factor: float, read_trace: TraceReader) -> None:
@@ -163,8 +171,9 @@ class ServerLoads:
     def of(self, candidate: Candidate) -> tuple[float, float]:
         """How many prefill servers, and how many decode servers, the traffic keeps busy.
 
-        Traffic whose rate is not known beforehand keeps none busy. Nor are servers busy that cannot
-        be built, for example because the model does not fit: their trial says why.
+        (0, 0) if there is no estimate: the rate is not known beforehand; the servers cannot be
+        built, for example because the model does not fit (their trial says why); or they have
+        several micro-batches or drafts.
         """
         if candidate.number not in self._known:
             self._known[candidate.number] = self._loads(candidate)
@@ -184,7 +193,7 @@ class ServerLoads:
         except InputError:
             return (0.0, 0.0)
         if built.scheduler.micro_batches > 1 or varied.scenario.scheduler.drafts is not None:
-            # Rows of several batches, or several tokens of a row, are under way at a time.
+            # The time of one step does not say how long a token takes.
             return (0.0, 0.0)
         latency = next(each_latency(built.latencies))
         ranks = candidate.degrees.get("dp", 1)
@@ -195,7 +204,7 @@ class ServerLoads:
         )
 
     def _prefill_ns(self, latency: LatencyModel) -> float:
-        """Time of a prompt of mean length, of which everything is cached that can be."""
+        """Time of a prompt of mean length, if a cache without limits has its prefix."""
         prompt = round(self._stats.input_tokens.mean)
         new = max(1, round(prompt * (1 - self._stats.token_hit_pct / 100)))
         cached, rows = prompt - new, max(1, _STEP_TOKENS // new)
@@ -218,9 +227,9 @@ class ServerLoads:
         """
         stats, limit_ms = self._stats, built.loaded.scenario.slo.tpot_ms
         outputs = stats.output_tokens.mean
-        whole = stats.input_tokens.mean + outputs
-        most_rows = int(built.scheduler.pool_tokens // whole)
-        most = max(1, min(most_rows, built.scheduler.max_rows))
+        tokens_per_row = stats.input_tokens.mean + outputs
+        rows_in_pool = int(built.scheduler.pool_tokens // tokens_per_row)
+        most = max(1, min(rows_in_pool, built.scheduler.max_rows))
         context = round(stats.input_tokens.mean + outputs / 2)
 
         def step_ns(rows: int) -> float:

@@ -1,7 +1,7 @@
 """Searches for the cheapest deployments that meet the SLO, and for how much more traffic they take.
 
-The search is made twice: with the first seed alone, which says roughly how many servers each
-candidate needs; then, from there, with all seeds. The second one decides.
+With several seeds the search is made twice: with the first seed alone, which says roughly how many
+servers each candidate needs; then with all seeds, which begins at these numbers and decides.
 
 All candidates that can still be among the cheapest are tried in rounds: the trials of a round are
 run together, and their results decide on the next round. So the result does not depend on the
@@ -19,13 +19,20 @@ from sim.sweep.plan import Settings
 from sim.sweep.store import PointOutcome, StoredPoints
 from sim.workers.executor import TaskStatus
 
-# Called with the number of points of a round, before it, and with those that have an outcome.
+# Called before the first point of a round and after each, with the number of its points, and of
+# those that have an outcome.
 RoundWatcher = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class _Search:
-    """The search for a candidate's numbers of servers."""
+    """The search for a candidate's numbers of servers.
+
+    Attributes:
+        sizes: chooses the sizes to try.
+        judged: the runs with each size, of the seeds that are searched with now.
+        fault: the first run without a result, which ends the search.
+    """
 
     candidate: Candidate
     sizes: Replicas | Splits
@@ -49,7 +56,7 @@ class _Search:
         return self.fault is None and bool(self.sizes.next_trials)
 
     def begin_again(self) -> None:
-        """Find the numbers with other seeds, from what is known; unless no number will do."""
+        """Search again, with other seeds, from what was found; unless all sizes missed the SLO."""
         if self.is_open or self.sizes.best is not None:
             self.judged = {}
             self.sizes.begin_again()
@@ -63,6 +70,7 @@ def find_deployments(
     Raises:
         InputError: an outcome cannot be stored, or the executor cannot be used.
     """
+    # `first_seed` is empty if there is only one seed.
     all_seeds, *first_seed = (
         _Runs(plan, points, watcher, seeds)
         for seeds in (plan.seeds, plan.seeds[:1])[: len(plan.seeds)]
@@ -89,6 +97,7 @@ def find_deployments(
     first = shown_of(plan, meeting)
     brackets = [Bracket(plan.num_headroom_steps) for _ in first]
     for runs in (*first_seed, all_seeds):
+        # With all seeds, begin where the first seed alone misses the SLO.
         brackets = [Bracket(one.limit, one.high or one.low + 1) for one in brackets]
         _find_headroom(plan, first, brackets, runs)
     shown = [
@@ -106,7 +115,7 @@ def find_deployments(
 def shown_of(plan: CapacityPlan, meeting: Sequence[TriedDeployment]) -> list[TriedDeployment]:
     """The deployments that are shown, of those that meet the SLO.
 
-    They are the cheapest with servers that do both, and the cheapest disaggregated ones.
+    They are the `num_shown` cheapest whose replicas prefill and decode, and as many disaggregated.
     """
     num = plan.section.num_shown
     both = [one for one in meeting if one.candidate.decoders is None][:num]

@@ -11,8 +11,8 @@ from sim.sweep.capacity.candidates import Candidate, Size
 class Bracket:
     """What is known about the smallest number from 1 to `limit` for which something holds.
 
-    What holds for a number is taken to hold for all greater ones. Both ends of the result are
-    tried, so it is a place where trials really change from one answer to the other.
+    What holds for a number is taken to hold for all greater ones. The result and the number below
+    it are both tried, so the answer really changes between them.
 
         limit 64, guess 1:  1 no, 64 yes, 8 yes, 2 no, 4 no, 5 yes             -> 5
         limit 64, guess 5:  5 yes, 4 no                                        -> 5
@@ -51,11 +51,11 @@ class Bracket:
             return None
         if self.low < self.guess or self.low == self.guess > 1:
             return first
-        # To learn at once whether it can hold at all.
+        # The greatest number, to learn at once whether it can hold at all.
         return self.limit
 
     def tell(self, number: int, *, holds: bool) -> None:
-        """The answer to a trial."""
+        """Take in the answer to a trial."""
         if holds:
             self.high = number
         else:
@@ -64,6 +64,7 @@ class Bracket:
 
 # Fewer servers than the traffic keeps busy may meet the SLO: they can go on after the last arrival.
 _LEAST_SHARE = 0.8
+# Least load of a kind of servers, and least share that it has of the other kind's load.
 _LEAST_LOAD = 0.1
 
 
@@ -72,7 +73,7 @@ class Replicas:
 
     def __init__(self, limit: int, guess: int = 1) -> None:
         self._bracket = Bracket(limit, guess)
-        # Fewer are not tried as long as others may cost less.
+        # Fewer are not expected to meet the SLO: other candidates that cost less are tried before.
         self._least = guess
 
     @property
@@ -99,7 +100,7 @@ class Replicas:
         return (self._bracket.low,)
 
     def tell(self, size: Size, *, holds: bool, busy: float | None = None) -> None:
-        """The answer to a trial.
+        """Take in the answer to a trial.
 
         `busy` is how many servers the traffic keeps busy, as far as the trial tells.
         """
@@ -113,7 +114,7 @@ class Replicas:
             self._least = max(self._least, ceil(_LEAST_SHARE * busy))
 
     def begin_again(self) -> None:
-        """Forget the answers, and begin where they have led."""
+        """Forget the answers, and begin with the size that they led to."""
         self._least = (self.best or self.least)[0]
         self._bracket = Bracket(self._bracket.limit, self._least)
 
@@ -149,7 +150,7 @@ class Splits:
         self._guess: Size | None = None
 
     def begin_again(self) -> None:
-        """Forget that the best size met the SLO, and begin with it."""
+        """Forget that the best size met the SLO, and begin with it. Failed sizes stay failed."""
         self._guess, self.best = self.best, None
 
     def _fits(self, size: Size) -> bool:
@@ -196,9 +197,10 @@ class Splits:
             for size in product(*ranges)
             if price(size) < cost and self._fits(size) and not self._is_refuted(size)
         ]
-        return [one for one in open_sizes if not any(_covers(two, one) for two in open_sizes)]
+        return [one for one in open_sizes if not any(_covers(more, one) for more in open_sizes)]
 
     def _is_refuted(self, size: Size) -> bool:
+        """Whether it, or one with more servers, missed the SLO."""
         return any(size == one or _covers(one, size) for one in self.failed)
 
     @property
@@ -209,6 +211,7 @@ class Splits:
         if self.best is not None and not self._cheaper(self.candidate.cost(self.best)):
             return self.best
         prefill, decode = self._floor
+        # For each number of prefill servers, the fewest decode servers that no failed size covers.
         most = max((one[0] for one in self.failed), default=0)
         sizes = [
             (num, max([decode, *(one[1] + 1 for one in self.failed if one[0] >= num)]))
@@ -222,7 +225,7 @@ class Splits:
         return self._path[self._low] if self._low >= 0 else self._floor
 
     def tell(self, size: Size, *, holds: bool, busy: float | None = None) -> None:
-        """The answer to a trial; `busy` is not looked at."""
+        """Take in the answer to a trial; `busy` is not used."""
         if size == self._guess:
             self._guess = None
             if not holds:
@@ -240,5 +243,5 @@ class Splits:
 
 
 def _covers(one: Size, other: Size) -> bool:
-    """Whether a size is another one with more servers."""
+    """Whether `one` has at least as many servers of each kind as `other`, and more of some kind."""
     return one != other and all(a >= b for a, b in zip(one, other, strict=True))

@@ -35,7 +35,7 @@ _LOCAL, _GLOBAL = "local", "global"
 
 
 class _Call(NamedTuple):
-    """A request of a session, and the place of its errors."""
+    """A request of a session, its place in the file for messages, and the pause before it."""
 
     place: TextLine
     row: JsonObject
@@ -83,6 +83,7 @@ class _CallColumns:
             counts = f"{len(ids)} ids of {self._block_size} tokens, but {num_input} tokens in"
             raise place.error("hash_ids", counts)
         if ids:
+            # Ids of scope `local` must differ from those of all sessions before.
             ids = [first_id + number for number in ids]
             self._first_free_id = max(self._first_free_id, max(ids) + 1)
         if self._first_free_id > MAX_HASH_ID:
@@ -90,7 +91,7 @@ class _CallColumns:
         if not num_output:
             self.num_empty += 1
             return
-        # The session itself arrives at the time of its first row.
+        # No pause comes before a session's first request: the session's own arrival is its time.
         is_first = len(self.outputs) == self.offsets.last
         self.pauses.append(0 if is_first else call.pause_ns)
         self.outputs.append(num_output)
@@ -163,7 +164,7 @@ def _calls(line: TextLine, session: JsonObject) -> Iterator[_Call]:
             previous = _Call(place, entry, _pause_ns(place, entry, previous))
             yield previous
             continue
-        # What follows a sub-agent follows its last request, and its clock is its own.
+        # A sub-agent's times are on a clock of its own, so they say no pause before it or after it.
         previous = None
         for inner_place, inner in _entries(place, entry):
             if inner.get("type") == _SUB_AGENT:
