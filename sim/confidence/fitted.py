@@ -45,7 +45,8 @@ def from_fit(
     if section.settings != settings_of(loaded.raw):
         return {"no_interval": "the server's settings are no longer those that were fitted"}
     if section.ttft is None and section.tpot is None:
-        what = f"{section.runs} runs fitted, {section.held_out} groups of requests held out"
+        runs = "1 run" if section.runs == 1 else f"{section.runs} runs"
+        what = f"{runs} fitted, {section.held_out} groups of requests held out"
         return {"no_interval": f"{what}: an interval takes {FEWEST}"}
     load = load_of(summary, summary.get("mean_replicas") or loaded.scenario.replicas)
     away = max(doublings(value, *getattr(section, name)) for name, value in load.items())

@@ -90,7 +90,7 @@ def test_too_few_requests_held_out_say_so():
     few = FITTED.replace("  ttft: 0.2\n  tpot: 0.1\n", "").replace("held_out: 15", "held_out: 5")
     found = confidence_of(loaded(few), SUMMARY)
     assert (
-        found["no_interval"] == "1 runs fitted, 5 groups of requests held out: an interval takes 9"
+        found["no_interval"] == "1 run fitted, 5 groups of requests held out: an interval takes 9"
     )
 
 
