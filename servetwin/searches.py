@@ -17,12 +17,7 @@ from sim.family.launch_command import LaunchCommand
 from sim.report.capacity_tables import certainty_lines, deployments_table, plan_in_words
 from sim.report.search_tables import best_table, method_in_words, verdicts
 from sim.scenario.build import check_packages
-from sim.sweep.capacity.deployments import (
-    DeploymentVerdict,
-    TriedDeployment,
-    plan_rows,
-    settings_of,
-)
+from sim.sweep.capacity.deployments import TriedDeployment, plan_rows, settings_of
 from sim.sweep.capacity.plan import CapacityPlan, plan_capacity
 from sim.sweep.capacity.search import shown_of
 from sim.sweep.tune.files import tune_rows
@@ -69,8 +64,7 @@ class PlanResult:
 
     @cached_property
     def _shown(self) -> Sequence[TriedDeployment]:
-        meeting = [one for one in self.deployments if one.verdict is DeploymentVerdict.MEETS]
-        return shown_of(self.capacity, meeting)
+        return shown_of(self.capacity, self.deployments)
 
     @property
     def _table(self) -> Table | None:

@@ -45,6 +45,15 @@ def test_plan_that_nothing_meets_has_no_best():
     assert "No deployment meets the SLO." in repr(found)
 
 
+def test_plan_of_traffic_that_cannot_come_faster_has_no_headroom():
+    """All at once: the deployment is found all the same."""
+    bench = {"kind": "bench", "client": "vllm", "num_prompts": 40, "input_len": 64, "output_len": 8}
+    settings = {key: value for key, value in PLAN.items() if not key.startswith("workload.")}
+    found = st.plan(SMOKE, settings | {"workload": bench}, jobs=1)
+    assert found.best is not None
+    assert found.frame["verdict"].tolist() == ["meets"]
+
+
 def test_tune_finds_what_its_command_writes(tmp_path):
     found = st.tune(SMOKE, TUNE, jobs=1, out=tmp_path / "out")
     rows = rows_of(tmp_path / "out" / "results.csv")

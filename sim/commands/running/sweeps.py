@@ -323,8 +323,7 @@ def print_plan(
     `launches` has, by family, the commands of its cheapest servers.
     """
     launches = dict(launches)
-    shown = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
-    shown = shown_of(capacity, shown)
+    shown = shown_of(capacity, deployments)
     print_line(plan_in_words(capacity))
     if not shown:
         print_line("No deployment meets the SLO.")

@@ -95,16 +95,7 @@ def find_deployments(
         (one for one in found if one.verdict is DeploymentVerdict.MEETS), key=TriedDeployment.rank
     )
     first = shown_of(plan, meeting)
-    brackets = [Bracket(plan.num_headroom_steps) for _ in first]
-    for runs in (*first_seed, all_seeds):
-        # With all seeds, begin where the first seed alone misses the SLO.
-        brackets = [Bracket(one.limit, one.high or one.low + 1) for one in brackets]
-        _find_headroom(plan, first, brackets, runs)
-    shown = [
-        replace(one, headroom=plan.headroom(bracket.low), is_headroom_open=bracket.high is None)
-        for one, bracket in zip(first, brackets, strict=True)
-        if plan.is_scalable
-    ]
+    shown = _with_headroom(plan, first, (*first_seed, all_seeds)) if plan.is_scalable else first
     dearer = [one for one in meeting if one not in first]
     others = [one for one in found if one.verdict is not DeploymentVerdict.MEETS]
     by_number = sorted([*others, *refused], key=lambda one: one.candidate.number)
@@ -112,12 +103,13 @@ def find_deployments(
     return [*sorted(shown, key=TriedDeployment.rank), *dearer, *rest]
 
 
-def shown_of(plan: CapacityPlan, meeting: Sequence[TriedDeployment]) -> list[TriedDeployment]:
-    """The deployments that are shown, of those that meet the SLO.
+def shown_of(plan: CapacityPlan, found: Sequence[TriedDeployment]) -> list[TriedDeployment]:
+    """The deployments that are shown, of all that were found: they meet the SLO.
 
     They are the `num_shown` cheapest whose replicas prefill and decode, and as many disaggregated.
     """
     num = plan.section.num_shown
+    meeting = [one for one in found if one.verdict is DeploymentVerdict.MEETS]
     both = [one for one in meeting if one.candidate.decoders is None][:num]
     disaggregated = [one for one in meeting if one.candidate.decoders is not None][:num]
     return [one for one in meeting if one in both or one in disaggregated]
@@ -190,6 +182,24 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
         judged=search.judged.get(size),
         fewer=tuple((one, search.judged[one]) for one in fewer if one in search.judged),
     )
+
+
+def _with_headroom(
+    plan: CapacityPlan, deployments: Sequence[TriedDeployment], all_runs: Sequence["_Runs"]
+) -> list[TriedDeployment]:
+    """The deployments with the most added traffic that still meets the SLO.
+
+    `all_runs`: the first seed alone, if there are more; then all seeds.
+    """
+    brackets = [Bracket(plan.num_headroom_steps) for _ in deployments]
+    for runs in all_runs:
+        # With all seeds, begin where the first seed alone misses the SLO.
+        brackets = [Bracket(one.limit, one.high or one.low + 1) for one in brackets]
+        _find_headroom(plan, deployments, brackets, runs)
+    return [
+        replace(one, headroom=plan.headroom(bracket.low), is_headroom_open=bracket.high is None)
+        for one, bracket in zip(deployments, brackets, strict=True)
+    ]
 
 
 def _find_headroom(
