@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from silicon.confidence import Said
+from silicon.bounded import BoundedRow
 from silicon.page import table_of
 from silicon.scores import errors
 from sim.confidence.measured import METRICS
@@ -13,9 +13,9 @@ from sim.confidence.measured import METRICS
 ENDS = (0.05, 0.95)
 
 
-def board(rows: Iterable[Said]) -> str:
+def board(rows: Iterable[BoundedRow]) -> str:
     """The table; the rows have factors at `ENDS`."""
-    groups: dict[tuple[str, ...], list[Said]] = {}
+    groups: dict[tuple[str, ...], list[BoundedRow]] = {}
     for one in rows:
         key = tuple(one.judged.row[name] for name in ("model", "system", "backend"))
         groups.setdefault(key, []).append(one)
@@ -31,13 +31,13 @@ def board(rows: Iterable[Said]) -> str:
     return table_of(header, lines)
 
 
-def _errors(group: Sequence[Said], quantity: str) -> str:
+def _errors(group: Sequence[BoundedRow], quantity: str) -> str:
     if not group:
         return "-"
     return f"{errors([one.judged for one in group], quantity).median:.0%}"
 
 
-def _half_width(group: Sequence[Said], metric: str) -> str:
+def _half_width(group: Sequence[BoundedRow], metric: str) -> str:
     """The median half of the intervals, in percent of the simulated mean."""
     factors = [one.factors[METRICS.index(metric)] for one in group if one.factors is not None]
     return f"{np.median(np.diff(factors, axis=1)) / 2:.0%}" if factors else "-"

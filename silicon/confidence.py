@@ -88,6 +88,12 @@ def sample_of(simulated: Sequence[Judged]) -> Sample:
     return Sample(points, MeasuredServers.of(served, points, [_errors(one) for one in simulated]))
 
 
+@cache
+def sample_of_half(name: str) -> Sample:
+    """The judged rows of `development` or `held-out`."""
+    return sample_of(judged_half(name))
+
+
 def _errors(one: Judged) -> list[float]:
     return [
         math.log(
@@ -342,48 +348,6 @@ _WORDS = {
 }
 
 
-class Said(NamedTuple):
-    """A judged row with what servers of the development half say of it.
-
-    Attributes:
-        factors: what the measured mean over the simulated one does not exceed, in this share of
-            such servers; shape [metrics, levels]. None if no such server is near.
-    """
-
-    judged: Judged
-    point: Point
-    factors: Float64 | None
-
-
-@cache
-def _sample_of_half(name: str) -> Sample:
-    return sample_of(judged_half(name))
-
-
-@cache
-def _placed_half(name: str) -> list[Placed]:
-    """What servers of the development half say of a half's, for all that is left out."""
-    judges, chosen = _sample_of_half("development").servers, intervals.calibration()
-    sample = _sample_of_half(name)
-    return placed(judges, list(folds(judges, sample)), chosen.nearness, chosen.reach)
-
-
-def said_of_rows(levels: Sequence[float], left_out: str = "nothing") -> list[Said]:
-    """All judged rows; no row judges itself. Numbers are of the development half alone.
-
-    `left_out` is a key of `LACKS`: as if nobody had measured the row's model, for example.
-    """
-    near = {name: _placed_half(name) for name in ("development", "held-out")}
-    bounds = bounds_of([one for one in near["development"] if one.lacks is not None], levels)
-    found = []
-    for half, all_placed in near.items():
-        folded = [one for one in all_placed if one.fold.left_out == left_out]
-        for row, one in zip(judged_half(half), folded, strict=True):
-            factors = None if one.lacks is None else np.exp(ends_of(one, bounds))
-            found.append(Said(row, one.fold.point, factors))
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m silicon.confidence", description=__doc__)
     parser.add_argument("outcomes", type=Path, nargs="?", help="JSON lines, by make silicon OUT=")
@@ -398,7 +362,7 @@ def main() -> None:
         intervals.calibration.cache_clear()
         measured.measured_servers.cache_clear()
     servers, chosen = measured.measured_servers(), intervals.calibration()
-    table = board(servers, _sample_of_half("held-out"), chosen)
+    table = board(servers, sample_of_half("held-out"), chosen)
     write_board("confidence", table, ACCURACY)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from silicon import accuracy
-from silicon.confidence import Said, said_of_rows
+from silicon.bounded import BoundedRow, bounded_rows
 from silicon.facts import Row
 from silicon.page import ACCURACY, table_of, write_board
 from silicon.scores import Means, quantity_of
@@ -68,16 +68,16 @@ class Choice(NamedTuple):
         return self.alternatives[0].row
 
 
-def alternatives_of(rows: Iterable[Said]) -> list[Alternative]:
+def alternatives_of(rows: Iterable[BoundedRow]) -> list[Alternative]:
     """What the rows measured, once each: several runs and versions of an engine are one."""
-    groups: dict[tuple[str, ...], list[Said]] = {}
+    groups: dict[tuple[str, ...], list[BoundedRow]] = {}
     for one in rows:
         key = tuple(one.judged.row[name] for name in (*_SAME, *_DIFFERENT))
         groups.setdefault(key, []).append(one)
     return [_alternative(group) for group in groups.values()]
 
 
-def _alternative(group: Sequence[Said]) -> Alternative:
+def _alternative(group: Sequence[BoundedRow]) -> Alternative:
     points = [one.judged for one in group]
     estimated = [one.package for one in points if one.package is not None]
     bounds = [
@@ -211,7 +211,7 @@ _LEAST_CHOICES = 20
 _COLUMNS = ("best", "within 5%", "limit missed", "none found", "regret")
 
 
-def board(rows: Sequence[Said], as_if_new: Sequence[Said]) -> str:
+def board(rows: Sequence[BoundedRow], as_if_new: Sequence[BoundedRow]) -> str:
     """The tables of the page; `as_if_new` are the rows as if nobody had measured their model."""
     held_out = {one.judged.row.id for one in rows if one.judged.row["split"] == "held-out"}
     half, new = ([o for o in said if o.judged.row.id in held_out] for said in (rows, as_if_new))
@@ -238,7 +238,7 @@ _FEW = "within 5%, limit missed, regret"
 
 
 def _lines(
-    name: str, rows: Sequence[Said], ways: Mapping[str, Way], *, hard: bool = False
+    name: str, rows: Sequence[BoundedRow], ways: Mapping[str, Way], *, hard: bool = False
 ) -> Iterator[list[str]]:
     """A line for each way; with `hard`, also of the choices that can miss the limit."""
     choices = list(choices_of(alternatives_of(rows)))
@@ -252,7 +252,7 @@ def _lines(
             yield [words, f"{len(part)}", way_name, *shares, _regret(found)]
 
 
-def _grouped_lines(rows: Sequence[Said], ways: Iterable[Way]) -> Iterator[list[str]]:
+def _grouped_lines(rows: Sequence[BoundedRow], ways: Iterable[Way]) -> Iterator[list[str]]:
     """A line for each engine, whose servers alone are the alternatives, and each kind of choice."""
     groups: dict[str, list[Choice]] = {}
     for engine in ("sglang", "vllm"):
@@ -282,9 +282,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m silicon.decisions", description=__doc__)
     parser.parse_args()
     try:
-        rows = said_of_rows(LEVELS)
-        write_board("decisions", board(rows, said_of_rows(LEVELS, "model")))
-        write_board("accuracy", accuracy.board(said_of_rows(accuracy.ENDS)), ACCURACY)
+        rows = bounded_rows(LEVELS)
+        write_board("decisions", board(rows, bounded_rows(LEVELS, "model")))
+        write_board("accuracy", accuracy.board(bounded_rows(accuracy.ENDS)), ACCURACY)
     except InputError as error:
         sys.stderr.write(f"silicon: {error}\n")
         sys.exit(2)

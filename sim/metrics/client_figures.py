@@ -130,7 +130,7 @@ _NO_CLIENT = {
 
 
 def as_vllm_bench(log: RunLog) -> RunLog:
-    """The log, as if `vllm bench serve` had sent its requests, whoever did."""
+    """A copy of the log of which the client is `vllm bench serve`, so that its block is printed."""
     client: Mapping[str, Any] = log.meta.get("client", _NO_CLIENT)  # type: ignore[assignment]
     return replace(log, meta={**log.meta, "client": {**client, "name": "vllm"}})
 

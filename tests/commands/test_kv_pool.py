@@ -6,7 +6,7 @@ import pytest
 
 KEY = "scheduler.max_total_tokens"
 OF_MI300X = "what gpu_memory_utilization 0.92 of the memory of mi300x leaves"
-# 92 % of 192 GiB, without 7.5 GiB of weights, holds so many tokens of 32 KiB.
+# 92 % of 192 GiB are 176.6 GiB; 7.5 GiB of weights leave room for this many tokens of 32 KiB.
 TOKENS = "5,543,072 tokens"
 # Settings, and what a run prints of its pool.
 POOLS = [

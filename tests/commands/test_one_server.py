@@ -190,7 +190,7 @@ def test_any_run_is_printed_as_vllm_bench_serve_would(simulate, scenario):
 
 
 def test_other_clients_runs_are_printed_so_too(simulate, scenario):
-    """In the words of `vllm bench serve`, whoever sent the requests."""
+    """The block of `vllm bench serve` is printed for any traffic."""
     bench = "workload={kind: bench, client: sglang, num_prompts: 20, input_len: 90, output_len: 5}"
     ended = simulate("run", scenario, "--set", bench, "--format", "vllm-bench")
     assert "\n---------------Inter-token Latency----------------\n" in ended.out

@@ -90,7 +90,7 @@ def test_lengths_that_vllm_chooses_are_left_out():
         "docker run --gpus all -e A=b -p 8000:8000 vllm/vllm-openai:latest --model m -tp 4",
         "docker run --gpus all vllm/vllm-openai:latest m -tp 4 --disable-log-requests",
         "docker run rocm/vllm:nightly vllm serve m -tp 4",
-        "docker run --name x/vllm -v /x:/root/vllm -d vllm/vllm-openai@sha256:1 --model m -tp 4",
+        "docker run --name x/vllm -v /x:/models/vllm -d vllm/vllm-openai@sha256:1 --model m -tp 4",
     ],
 )
 def test_a_server_in_any_wrapping(text):

@@ -9,7 +9,7 @@ pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigura
 
 from bench.page import replaced
 from silicon import accuracy, confidence, decisions, page
-from silicon.confidence import Said
+from silicon.bounded import BoundedRow
 from silicon.decisions import (
     Alternative,
     Choice,
@@ -117,7 +117,7 @@ def said(tpot, factor=None, version="1", **facts):
     row = Row("", {**FACTS, "backend": "vllm", "version": version, **facts}, 0, tpot)
     point = Point("vllm", "", "", "", "", 8, 1, 100, 101, 1)
     factors = None if factor is None else np.full((3, len(decisions.LEVELS)), factor)
-    return Said(Judged(row, Means(5, tpot), Means(5, 10), None), point, factors)
+    return BoundedRow(Judged(row, Means(5, tpot), Means(5, 10), None), point, factors)
 
 
 def test_alternatives_are_engines_parallelisms_and_concurrencies():
