@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from calibrate.step_times import measured_times
 from sim.core.arrays import Int64
@@ -13,8 +14,8 @@ from sim.latency.features import StepFeatures, line_features
 from sim.latency.model import StepTime
 from sim.runlog.json_lines import Line
 
-# Larger than the distance of any two steps of one mode.
-_OTHER_MODE = 1e6
+# Sums of differences that are nearer to each other than this are equal.
+_EQUAL = 1e-12
 
 
 class NearestStepLatency:
@@ -33,15 +34,25 @@ class NearestStepLatency:
         measured = measured_times(steps, overlaps=overlaps)
         self._times = [StepTime(time.device_ns, time.host_ns) for time in measured]
         self._launch_ns = [time.launch_ns for time in measured]
-        self._mode = np.array([step.mode for step in self._steps])
-        self._quantities = np.array([step.totals for step in self._steps], dtype=np.float64)
-        self._unit = np.maximum(self._quantities.max(axis=0), 1)
+        quantities = np.array([step.totals for step in self._steps], dtype=np.float64)
+        self._unit = np.maximum(quantities.max(axis=0), 1)
+        modes = np.array([step.mode for step in self._steps])
+        self._of_mode = {
+            mode: _Recorded(numbers, quantities[numbers] / self._unit)
+            for mode in ForwardMode
+            if len(numbers := np.flatnonzero(modes == mode))
+        }
+        self._of_all = _Recorded(np.arange(len(self._steps)), quantities / self._unit)
         self._next = 0
         # A cache, because `consume` looks up the same steps again.
         self._nearest = lru_cache(maxsize=1024)(self._find_nearest)
 
+    def nearest(self, step: StepFeatures) -> int:
+        """The number of the recorded step that is nearest to this one."""
+        return self._nearest(step.mode, step.totals, self._next)
+
     def step_ns(self, step: StepFeatures) -> StepTime:
-        return self._times[self._nearest(step.mode, step.totals, self._next)]
+        return self._times[self.nearest(step)]
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         numbers = self._run(first, num_steps)
@@ -52,7 +63,7 @@ class NearestStepLatency:
         return times[:, 0].copy(), times[:, 1].copy()
 
     def launch_ns(self, step: StepFeatures) -> int:
-        return self._launch_ns[self._nearest(step.mode, step.totals, self._next)]
+        return self._launch_ns[self.nearest(step)]
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Move the place in the recording behind the step whose time was used last."""
@@ -72,13 +83,25 @@ class NearestStepLatency:
             recorded = self._steps[here]
             if recorded.mode is mode and recorded.totals == totals:
                 return here
-        distance = self._distance(mode, totals)
-        nearest = np.flatnonzero(distance == distance.min()).tolist()
+        recorded_steps = self._of_mode.get(mode, self._of_all)
+        nearest = recorded_steps.nearest(np.array(totals, dtype=np.float64) / self._unit)
         # Of two that are equally close, the later one.
         return min(nearest, key=lambda number: (abs(number - here), number < here))
 
-    def _distance(self, mode: ForwardMode, totals: tuple[int, ...]) -> NDArray[np.float64]:
-        away = np.abs(self._quantities - np.array(totals, dtype=np.float64)) / self._unit
-        distance: NDArray[np.float64] = away.sum(axis=1)
-        distance[self._mode != mode] += _OTHER_MODE
-        return distance
+
+class _Recorded:
+    """Recorded steps, to be found by their quantities in a tree.
+
+    Args:
+        numbers: of the steps in the log.
+        quantities: of each, divided by their units; shape [number of steps, quantities].
+    """
+
+    def __init__(self, numbers: Int64, quantities: NDArray[np.float64]) -> None:
+        self._numbers, self._tree = numbers, cKDTree(quantities)
+
+    def nearest(self, quantities: NDArray[np.float64]) -> list[int]:
+        """The numbers of all steps with the smallest sum of differences."""
+        distance, _ = self._tree.query(quantities, p=1)
+        places = self._tree.query_ball_point(quantities, distance + _EQUAL, p=1)
+        return [int(number) for number in self._numbers[places]]

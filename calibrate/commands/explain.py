@@ -1,0 +1,65 @@
+"""`calibrate explain`: why one run is slower than another."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.command_line import OutputFormat, command, format_option, out_option
+
+
+@command(user_code=True)
+def explain(
+    *,
+    before: Annotated[
+        Path,
+        typer.Argument(
+            metavar="BEFORE",
+            help="log of a real run; or a scenario, whose twin is then the first run (a name that"
+            " ends in .yaml or .yml)",
+        ),
+    ],
+    after: Annotated[
+        Path, typer.Argument(metavar="AFTER", help="the run to be explained; as BEFORE")
+    ],
+    out: Annotated[Path | None, out_option("folder for explanation.json and a picture")] = None,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
+    base_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="folder of relative paths in the logs' scenarios; default: each log's folder",
+        ),
+    ] = None,
+    skip: Annotated[
+        int | None,
+        typer.Option(min=1, help="leave the first N requests of each log out of all means"),
+    ] = None,
+) -> None:
+    """Say why AFTER is slower, or faster, than BEFORE.
+
+    Every difference is put into a simulation, one after another: traffic, settings, step times,
+    stalls. What each changes in TTFT, TPOT and latency is what it is worth.
+    """
+    from calibrate.explain.causes import explain as find_causes
+    from calibrate.explain.report import document, sentences, table
+    from calibrate.explain.side import read_side
+    from sim.commands.output import check_folder, print_line, print_table
+    from sim.core.files import json_text
+
+    if out is not None:
+        check_folder(out, before)
+        check_folder(out, after)
+    explanation = find_causes(*[read_side(path, base_dir, skip or 0) for path in (before, after)])
+    text = json_text(document(explanation))
+    if out is not None:
+        from calibrate.explain.files import write_explanation
+
+        write_explanation(explanation, out)
+    if format_ is OutputFormat.JSON:
+        print_line(text.rstrip())
+        return
+    print_table(table(explanation))
+    print_line("")
+    for sentence in sentences(explanation):
+        print_line(sentence)

@@ -1,0 +1,280 @@
+"""The ladders of causes between two runs.
+
+The first rung of a ladder is BEFORE, simulated. Each further rung takes over one more thing from
+AFTER, and the last one is AFTER, simulated. What a rung changes is what its cause is worth:
+
+    rung                        TTFT    TPOT
+    BEFORE, simulated           60 ms   10.0 ms
+    + AFTER's traffic           60      10.0         traffic: nothing
+    + AFTER's KV pool          900       9.5         KV pool: +840 ms, -0.5 ms
+    + AFTER's step times       950      11.0         decode steps: +50 ms, +1.5 ms
+
+A queue that grows because steps are slow is thus counted as the slow steps' doing. But the order
+matters: slow steps cost more while the pool is small. So there is a second ladder, from AFTER back
+to BEFORE, in the same order of causes. A cause is worth the mean of both, give or take their
+standard deviation. A ladder counts the less, the more of its steps are unlike every recorded one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrate.explain.parted import Parted, first_parting
+from calibrate.explain.side import Side, World
+from calibrate.explain.words import (
+    decode_words,
+    gap_words,
+    prefill_words,
+    stall_words,
+    traffic_words,
+)
+from sim.core.errors import InputError
+from sim.metrics.latencies import request_latencies
+from sim.runlog import RunLog
+from sim.runlog.json_lines import Line
+
+LATENCIES = ("ttft_ms", "tpot_ms", "e2e_latency_ms")
+# Keys of a scheduler's section that say nothing but how large its KV pool is.
+_POOL_KEYS = frozenset({
+    "num_gpu_blocks_override", "gpu_memory_utilization", "max_total_tokens", "mem_fraction_static",
+})  # fmt: skip
+# As if this share of the steps of every rung were extrapolated, too.
+_WELL_KNOWN_PCT = 10.0
+# A cause that changes every mean by less than this share is not listed.
+_NOTHING = 1e-3
+
+Means = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One difference between the two runs, and what it is worth.
+
+    Attributes:
+        name: what is different.
+        detail: how it was before, and how it is now.
+        effect_ms: of each of `LATENCIES`: how much longer the mean is because of it.
+        give_or_take_ms: the standard deviation of both ladders.
+        unlike_pct: share of the simulated steps that are unlike every recorded step, so that their
+            times are extrapolated, on the ladder with fewer of them.
+    """
+
+    name: str
+    detail: str
+    effect_ms: Means
+    give_or_take_ms: Means
+    unlike_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why AFTER differs from BEFORE.
+
+    Attributes:
+        before, after: both runs.
+        before_ms, after_ms: means of each of `LATENCIES`; measured, or simulated of a scenario.
+        causes: those that change something, the largest effect on TTFT and TPOT first.
+        without_effect: names of those that change nothing.
+        unexplained_ms: the difference of the means less the effects of all causes.
+        parted: where the two runs first do different things; None: they never do.
+    """
+
+    before: Side
+    after: Side
+    before_ms: Means
+    after_ms: Means
+    causes: Sequence[Cause]
+    without_effect: Sequence[str]
+    unexplained_ms: Means
+    parted: Parted | None
+
+
+class _Rung(NamedTuple):
+    """A cause on one ladder: its effect, and the share of steps with extrapolated times."""
+
+    detail: str
+    effect_ms: Means
+    unlike_pct: float
+
+
+class _Ladder(NamedTuple):
+    """From one run to the other.
+
+    Attributes:
+        start_ms: means of the first run, simulated.
+        steps: what the first run computed, simulated.
+        rungs: by the name of the cause.
+    """
+
+    start_ms: Means
+    steps: list[Line]
+    rungs: Mapping[str, _Rung]
+
+
+def explain(before: Side, after: Side) -> Explanation:
+    """Put each difference into a simulation, one after another, there and back.
+
+    Raises:
+        InputError: a step has no time, or no request of a run finished.
+    """
+    there, back = _climbed(before, after), _climbed(after, before)
+    causes = [_cause(name, rung, back.rungs.get(name)) for name, rung in there.rungs.items()]
+    before_ms = there.start_ms if before.log is None else means_ms(before.log)
+    after_ms = back.start_ms if after.log is None else means_ms(after.log)
+    worth = [cause for cause in causes if _matters(cause, before_ms)]
+    worth.sort(key=lambda cause: -_size(cause, before_ms))
+    return Explanation(
+        before=before,
+        after=after,
+        before_ms=before_ms,
+        after_ms=after_ms,
+        causes=worth,
+        without_effect=[cause.name for cause in causes if cause not in worth],
+        unexplained_ms={
+            key: after_ms[key] - before_ms[key] - sum(cause.effect_ms[key] for cause in causes)
+            for key in LATENCIES
+        },
+        parted=first_parting(before.steps or there.steps, after.steps or back.steps),
+    )
+
+
+def _climbed(start: Side, end: Side) -> _Ladder:
+    world = start.world
+    log, steps, _ = world.simulated()
+    start_ms = here_ms = means_ms(log)
+    rungs: dict[str, _Rung] = {}
+    for name, detail, change in _differences(start, end):
+        world = change(world)
+        log, _, unlike_pct = world.simulated()
+        next_ms = means_ms(log)
+        effect_ms = {key: next_ms[key] - here_ms[key] for key in LATENCIES}
+        here_ms = next_ms
+        rungs[name] = _Rung(detail, effect_ms, unlike_pct)
+    return _Ladder(start_ms, steps, rungs)
+
+
+def _cause(name: str, there: _Rung, back: _Rung | None) -> Cause:
+    """Both ladders' effects as one; `back` is None if settings go together in one of them only."""
+    back = back or there._replace(effect_ms={key: -there.effect_ms[key] for key in LATENCIES})
+    weights = [1 / (_WELL_KNOWN_PCT + rung.unlike_pct) for rung in (there, back)]
+    share = weights[0] / sum(weights)
+    up = there.effect_ms
+    down = {key: -back.effect_ms[key] for key in LATENCIES}
+    return Cause(
+        name=name,
+        detail=there.detail,
+        effect_ms={key: share * up[key] + (1 - share) * down[key] for key in LATENCIES},
+        give_or_take_ms={
+            key: abs(up[key] - down[key]) * (share * (1 - share)) ** 0.5 for key in LATENCIES
+        },
+        unlike_pct=min(there.unlike_pct, back.unlike_pct),
+    )
+
+
+def means_ms(log: RunLog) -> dict[str, float]:
+    """The means of `LATENCIES`.
+
+    Raises:
+        InputError: no request has one of them.
+    """
+    latencies = request_latencies(log.requests)
+    found: dict[str, float] = {}
+    for name in LATENCIES:
+        values = getattr(latencies, name)
+        known = values[~np.isnan(values)]
+        if not len(known):
+            raise InputError(f"no request has a {name.removesuffix('_ms')}: nothing to explain")
+        found[name] = float(known.mean())
+    return found
+
+
+def _size(cause: Cause, before_ms: Means) -> float:
+    """How large its effects are, as shares of the means before.
+
+    TTFT and TPOT count alike, because a cause may lengthen one and shorten the other.
+    """
+    return sum(abs(cause.effect_ms[key]) / before_ms[key] for key in ("ttft_ms", "tpot_ms"))
+
+
+def _matters(cause: Cause, before_ms: Means) -> bool:
+    return any(abs(cause.effect_ms[key]) > _NOTHING * before_ms[key] for key in LATENCIES)
+
+
+_Change = Callable[[World], World]
+
+
+def _differences(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
+    """Each difference: its name, how it was and is, and the change that takes it over."""
+    if words := traffic_words(before.world.workload, after.world.workload):
+        yield "traffic", words, lambda world: replace(world, workload=after.world.workload)
+    yield from _settings(before, after)
+    if before.world.servers.host != after.world.servers.host:
+        host, number = after.world.servers.host, after.world.servers.num_front_ends
+        yield (
+            "front end",
+            "what happens to a request before and after the engine",
+            lambda world: replace(
+                world, servers=world.servers._replace(host=host, num_front_ends=number)
+            ),
+        )
+    of_after = after.world
+    yield (
+        "prefill steps",
+        prefill_words(before, after),
+        lambda world: replace(world, prefill=of_after.prefill),
+    )
+    yield (
+        "decode steps",
+        decode_words(before, after),
+        lambda world: replace(world, decode=of_after.decode),
+    )
+    yield (
+        "between steps",
+        gap_words(before, after),
+        lambda world: replace(world, gaps=of_after.gaps),
+    )
+    if before.world.stalls or of_after.stalls:
+        words = " -> ".join(stall_words(side.world.stalls) for side in (before, after))
+        yield "stalls", words, lambda world: replace(world, stalls=of_after.stalls)
+
+
+def _settings(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
+    """The settings of the scheduler that differ, one after another, and the size of its pool."""
+    old, new = before.scenario.scheduler, after.scenario.scheduler
+    if type(old) is not type(new):
+        config = after.world.servers.config
+        detail = f"{old.family} -> {new.family}, and all settings"
+        yield "scheduler", detail, lambda world: _with_config(world, config)
+        return
+    pool_tokens = before.pool_tokens
+    taken: dict[str, Any] = {}
+    names = [name for name in type(old).model_fields if getattr(old, name) != getattr(new, name)]
+    taken |= {name: getattr(new, name) for name in names if name in _POOL_KEYS}
+    if before.pool_tokens != after.pool_tokens:
+        pool_tokens = after.pool_tokens
+        config = before.config_with(taken, pool_tokens)
+        detail = f"{before.pool_tokens:,} -> {after.pool_tokens:,} tokens"
+        yield "KV pool", detail, _config_change(config)
+    waiting: list[str] = []
+    for name in names:
+        if name in _POOL_KEYS:
+            continue
+        waiting.append(name)
+        taken[name] = getattr(new, name)
+        try:
+            config = before.config_with(taken, pool_tokens)
+        except InputError:
+            continue  # It goes only together with a setting that follows.
+        changed = [f"{getattr(old, key)} -> {getattr(new, key)}" for key in waiting]
+        yield ", ".join(waiting), ", ".join(changed), _config_change(config)
+        waiting.clear()
+
+
+def _config_change(config: Any) -> _Change:
+    return lambda world: _with_config(world, config)
+
+
+def _with_config(world: World, config: Any) -> World:
+    return replace(world, servers=world.servers._replace(config=config))

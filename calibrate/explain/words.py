@@ -1,0 +1,101 @@
+"""What differs between two runs, in words: the second column of the table of causes."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from calibrate.explain.side import Side
+from calibrate.explain.times import Stall
+from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.runlog.json_lines import Line
+from sim.tables.text import counted
+from sim.workload.workload import ScriptedRequest, Workload, every_request
+
+_MOST_STALLS = 4
+
+
+def traffic_words(before: Workload, after: Workload) -> str:
+    """How the requests differ; empty: not at all."""
+    old, new = (
+        {request.spec.rid: request for request in every_request(w)} for w in (before, after)
+    )
+    if old.keys() != new.keys() or any(_sizes(old[rid]) != _sizes(new[rid]) for rid in old):
+        return f"{_described(old.values())} -> {_described(new.values())}"
+    moved_ns = [abs(old[rid].spec.arrival_ns - new[rid].spec.arrival_ns) for rid in old]
+    if max(moved_ns, default=0) == 0:
+        return ""
+    return f"the same requests, up to {max(moved_ns) / NS_PER_MS:,.1f} ms earlier or later"
+
+
+def _sizes(request: ScriptedRequest) -> tuple[int, int]:
+    return len(request.spec.prompt), request.spec.max_new_tokens
+
+
+def _described(requests: Iterable[ScriptedRequest]) -> str:
+    listed = list(requests)
+    arrivals_s = [request.spec.arrival_ns / NS_PER_S for request in listed]
+    span_s = max(arrivals_s, default=0) - min(arrivals_s, default=0)
+    rate = f", {(len(listed) - 1) / span_s:.3g}/s" if span_s > 0 else ""
+    prompt = np.mean([len(request.spec.prompt) for request in listed]) if listed else 0
+    return f"{counted(len(listed), 'request')}{rate}, {prompt:,.0f} prompt tokens"
+
+
+def stall_words(stalls: Sequence[Stall]) -> str:
+    """How many there are, how long they are, and when the longest ones were."""
+    if not stalls:
+        return "none"
+    longest = sorted(stalls, key=lambda stall: -stall.lost_ns)[:_MOST_STALLS]
+    when = ", ".join(
+        f"{stall.lost_ns / NS_PER_S:.2f} s at {stall.at_ns / NS_PER_S:.1f} s"
+        f" ({'host' if stall.on_host else 'device'})"
+        for stall in sorted(longest)
+    )
+    more = f" and {len(stalls) - len(longest)} more" if len(stalls) > len(longest) else ""
+    return f"{when}{more}"
+
+
+def prefill_words(before: Side, after: Side) -> str:
+    return _ratio_words(before, after, prefills=True)
+
+
+def decode_words(before: Side, after: Side) -> str:
+    """How much longer a decode step takes, and whether it lost its CUDA graph."""
+    words = _ratio_words(before, after, prefills=False)
+    old, new = _eager_pct(before.steps), _eager_pct(after.steps)
+    if old is None or new is None or round(old) == round(new):
+        return words
+    graphs = f"{old:.0f} -> {new:.0f} % of them without a CUDA graph"
+    return f"{words}; {graphs}" if words else graphs
+
+
+def _eager_pct(steps: Sequence[Line]) -> float | None:
+    """The share of decode steps that ran eagerly; None: the log does not say."""
+    decodes = [step for step in steps if step["mode"] == "decode"]
+    if not decodes or any("padded_rows" not in step for step in decodes):
+        return None
+    return 100 * sum(not step["padded_rows"] for step in decodes) / len(decodes)
+
+
+def _ratio_words(before: Side, after: Side, *, prefills: bool) -> str:
+    """The median, over AFTER's steps, of their time by what BEFORE would have needed."""
+    old, new = before.world.prefill(), after.times()
+    if new is None:
+        return "as the scenario's step times have it"
+    ratios = [
+        new.device_of(number) / max(old.device_ns(step), 1)
+        for number, step in new.steps_of(prefills=prefills)
+    ]
+    return f"{np.median(ratios):.2f} times as long (median)" if ratios else ""
+
+
+def gap_words(before: Side, after: Side) -> str:
+    """How much longer the host takes between two steps."""
+    old, new = before.world.gaps(), after.times()
+    if new is None:
+        return "as the scenario's step times have it"
+    more_ns = [
+        new.host_of(number) - old.host_ns(step)
+        for prefills in (True, False)
+        for number, step in new.steps_of(prefills=prefills)
+    ]
+    return f"the host takes {np.median(more_ns) / NS_PER_MS:+.2f} ms (median)"
