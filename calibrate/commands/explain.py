@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line import OutputFormat, command, format_option, out_option
+from sim.command_line import OutputFormat, Set, command, format_option, out_option
 
 
 @command(user_code=True)
@@ -31,6 +31,7 @@ def explain(
             help="folder of relative paths in the logs' scenarios; default: each log's folder",
         ),
     ] = None,
+    set_: Set = None,
     skip: Annotated[
         int | None,
         typer.Option(min=1, help="leave the first N requests of each log out of all means"),
@@ -50,7 +51,8 @@ def explain(
     if out is not None:
         check_folder(out, before)
         check_folder(out, after)
-    explanation = find_causes(*[read_side(path, base_dir, skip or 0) for path in (before, after)])
+    sides = [read_side(path, base_dir, skip or 0, set_ or ()) for path in (before, after)]
+    explanation = find_causes(*sides)
     text = json_text(document(explanation))
     if out is not None:
         from calibrate.explain.files import write_explanation

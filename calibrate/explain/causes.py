@@ -210,6 +210,7 @@ def _differences(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]
     if words := traffic_words(before.world.workload, after.world.workload):
         yield "traffic", words, lambda world: replace(world, workload=after.world.workload)
     yield from _settings(before, after)
+    yield from _fleet(before, after)
     if before.world.servers.host != after.world.servers.host:
         host, number = after.world.servers.host, after.world.servers.num_front_ends
         yield (
@@ -219,6 +220,12 @@ def _differences(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]
                 world, servers=world.servers._replace(host=host, num_front_ends=number)
             ),
         )
+    if not (before.log is after.log is None and before.scenario.latency == after.scenario.latency):
+        yield from _step_times(before, after)
+
+
+def _step_times(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
+    """The three times of a step, and the stalls."""
     of_after = after.world
     yield (
         "prefill steps",
@@ -238,6 +245,40 @@ def _differences(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]
     if before.world.stalls or of_after.stalls:
         words = " -> ".join(stall_words(side.world.stalls) for side in (before, after))
         yield "stalls", words, lambda world: replace(world, stalls=of_after.stalls)
+
+
+def _fleet(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
+    """How many servers there are, and which one a request goes to."""
+    old, new = before.world, after.world
+    sizes = [(world.num_servers, world.num_ranks, world.autoscale) for world in (old, new)]
+    if sizes[0] != sizes[1]:
+        yield (
+            "servers",
+            f"{_fleet_words(old)} -> {_fleet_words(new)}",
+            lambda world: replace(
+                world,
+                num_servers=new.num_servers,
+                num_ranks=new.num_ranks,
+                autoscale=new.autoscale,
+            ),
+        )
+    if before.scenario.router != after.scenario.router:
+        yield (
+            "router",
+            f"{_router_words(before)} -> {_router_words(after)}",
+            lambda world: replace(world, router=new.router),
+        )
+
+
+def _fleet_words(world: World) -> str:
+    ranks = f" of {world.num_ranks} ranks" if world.num_ranks > 1 else ""
+    most = "up to " if world.autoscale is not None else ""
+    return f"{most}{world.num_servers}{ranks}"
+
+
+def _router_words(side: Side) -> str:
+    router = side.scenario.router
+    return router if isinstance(router, str) else str(getattr(router, "kind", router))
 
 
 def _settings(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:

@@ -1,5 +1,6 @@
 """Where two runs first do different things."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +13,13 @@ class Parted:
     """The first step that is not the same in both runs.
 
     Attributes:
-        step: its number.
+        server: number of the server.
+        step: its number on this server.
         before_ns, after_ns: when it was decided; None: this run has no such step.
         before, after: what it computes, in words.
     """
 
+    server: int
     step: int
     before_ns: int | None
     after_ns: int | None
@@ -25,7 +28,24 @@ class Parted:
 
 
 def first_parting(before: Sequence[Line], after: Sequence[Line]) -> Parted | None:
-    """Compare the steps of two runs, one by one, by what they compute and for whom."""
+    """Compare the steps of two runs, server by server, by what they compute and for whom."""
+    old, new = _by_server(before), _by_server(after)
+    found = [_parting(server, old[server], new[server]) for server in sorted({*old, *new})]
+    return min(filter(None, found), key=_time_ns, default=None)
+
+
+def _by_server(steps: Sequence[Line]) -> defaultdict[int, list[Line]]:
+    of_server: defaultdict[int, list[Line]] = defaultdict(list)
+    for step in steps:
+        of_server[step["replica"]].append(step)
+    return of_server
+
+
+def _time_ns(parted: Parted) -> int:
+    return min(when for when in (parted.before_ns, parted.after_ns) if when is not None)
+
+
+def _parting(server: int, before: Sequence[Line], after: Sequence[Line]) -> Parted | None:
     both = min(len(before), len(after))
     ours, theirs = map(_computed, before), map(_computed, after)
     pairs = enumerate(zip(ours, theirs, strict=False))
@@ -33,7 +53,7 @@ def first_parting(before: Sequence[Line], after: Sequence[Line]) -> Parted | Non
     if step == len(before) == len(after):
         return None
     line, other = (lines[step] if step < len(lines) else None for lines in (before, after))
-    return Parted(step, _when_ns(line), _when_ns(other), _words(line), _words(other))
+    return Parted(server, step, _when_ns(line), _when_ns(other), _words(line), _words(other))
 
 
 def _computed(step: Line) -> tuple[object, ...]:
@@ -47,7 +67,7 @@ def _when_ns(step: Line | None) -> int | None:
 
 def _words(step: Line | None) -> str:
     if step is None:
-        return "the run has ended"
+        return "nothing any more"
     rows: list[list[object]] = step["prefill"]
     parts = []
     if rows:

@@ -20,8 +20,8 @@ _UNLIKE_PCT, _DOUBT = 10.0, 1 / 3
 def table(explanation: Explanation) -> Table:
     """Both runs, every cause with its effect, and what is left."""
     rows = [
-        (explanation.before.name, *_means(explanation.before_ms)),
-        (explanation.after.name, *_means(explanation.after_ms)),
+        (f"before: {explanation.before.name}", *_means(explanation.before_ms)),
+        (f"after: {explanation.after.name}", *_means(explanation.after_ms)),
         *((cause.name, *_effects(cause)) for cause in explanation.causes),
         ("not explained", *(signed(explanation.unexplained_ms[key]) for key in LATENCIES)),
     ]
@@ -60,7 +60,8 @@ def parting_words(parted: Parted | None) -> str:
         f"{words} ({'-' if when is None else f'{when / NS_PER_S:.3f} s'})"
         for words, when in ((parted.before, parted.before_ns), (parted.after, parted.after_ns))
     )
-    return f"They part at step {parted.step:,}: {before} before, {after} after."
+    where = f"step {parted.step:,} of server {parted.server}"
+    return f"They part at {where}: {before} before, {after} after."
 
 
 def verdict(explanation: Explanation) -> str:
@@ -120,6 +121,7 @@ def document(explanation: Explanation) -> dict[str, Any]:
         "parted": None
         if parted is None
         else {
+            "server": parted.server,
             "step": parted.step,
             "before_ns": parted.before_ns,
             "after_ns": parted.after_ns,

@@ -13,18 +13,23 @@ from calibrate.explain.times import (
     RecordedTimes,
     Stall,
     StepTimes,
+    asked_and_unlike,
 )
 from calibrate.rebuild import RebuiltRun, rebuild
-from sim.commands.running.simulate import servers_of
+from sim.commands.running.simulate import autoscale_of, servers_of
 from sim.core.errors import InputError
+from sim.des.autoscale.scaler import Autoscale
 from sim.des.deployment import Deployment
+from sim.des.routers.router import Router
+from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.des.servers import Servers
 from sim.engine.server_config import ServerConfig
+from sim.latency.model import ReplicaLatency, each_latency
 from sim.runlog import RunLog
 from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import read_decisions
-from sim.scenario.build import BuiltScenario, build, scheduler_config_with_pool
+from sim.scenario.build import build, scheduler_config_with_pool
 from sim.scenario.load import load_scenario
 from sim.scenario.schema import Scenario
 from sim.workload.workload import Workload
@@ -36,7 +41,10 @@ class World:
 
     Attributes:
         workload: the requests and when they arrive.
-        servers: the server, without its latency.
+        servers: what every server is like, without its latency.
+        num_servers, num_ranks: how many servers there are, or may be, and the ranks of each.
+        router: makes the router; None: there is one server.
+        autoscale: how the number of servers changes; None: it does not.
         prefill, decode, gaps: step times, see `BlendedLatency`. They are made anew for each
             simulation, because a recording has a place.
         stalls: steps that take much longer than others like them.
@@ -44,6 +52,10 @@ class World:
 
     workload: Workload
     servers: Servers
+    num_servers: int = 1
+    num_ranks: int = 1
+    router: Callable[[], Router] | None = None
+    autoscale: Autoscale | None = None
     prefill: Callable[[], StepTimes]
     decode: Callable[[], StepTimes]
     gaps: Callable[[], StepTimes]
@@ -51,20 +63,31 @@ class World:
 
     def simulated(self) -> tuple[RunLog, list[Line], float]:
         """The run, its steps, and of how many steps in percent no recorded step is like it."""
-        makers = (self.prefill, self.decode, self.gaps)
-        made = {id(make): make() for make in makers}
-        prefill, decode, gaps = (made[id(make)] for make in makers)
-        latency = BlendedLatency(prefill, decode, gaps, self.stalls)
-        deployment = Deployment.of_servers(self.servers._replace(latencies=[latency]))
+        blended = [self._latency() for _ in range(self.num_servers * self.num_ranks)]
+        latencies: list[ReplicaLatency] = list(blended)
+        if self.num_ranks > 1:
+            latencies = [
+                tuple(blended[first : first + self.num_ranks])
+                for first in range(0, len(blended), self.num_ranks)
+            ]
+        router = None if self.router is None else self.router()
+        servers = self.servers._replace(latencies=latencies)
+        deployment = Deployment.of_servers(servers, router, self.autoscale)
         with TemporaryDirectory() as folder:
             decisions = Path(folder) / "decisions.jsonl"
             options = RunOptions(fast_forward=False, decisions=decisions)
             log = simulate(self.workload, deployment, options)
             steps, _ = read_decisions(decisions)
-        recorded = [times for times in made.values() if isinstance(times, RecordedTimes)]
-        asked = sum(times.num_asked for times in recorded)
-        unlike = sum(times.num_unlike for times in recorded)
-        return log, steps, 100 * unlike / asked if asked else 0.0
+        counts = [asked_and_unlike(latency) for latency in blended]
+        num_asked = sum(asked for asked, _ in counts)
+        num_unlike = sum(unlike for _, unlike in counts)
+        return log, steps, 100 * num_unlike / num_asked if num_asked else 0.0
+
+    def _latency(self) -> BlendedLatency:
+        makers = (self.prefill, self.decode, self.gaps)
+        made = {id(make): make() for make in makers}
+        prefill, decode, gaps = (made[id(make)] for make in makers)
+        return BlendedLatency(prefill, decode, gaps, self.stalls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +128,22 @@ class Side:
         return scheduler_config_with_pool(scenario, pool_tokens, base_dir=self.base_dir)
 
 
-def read_side(path: Path, base_dir: Path | None, skip: int) -> Side:
+def read_side(
+    path: Path, base_dir: Path | None = None, skip: int = 0, overrides: Sequence[str] = ()
+) -> Side:
     """Read a run log, or a scenario if the file's name ends in .yaml or .yml.
 
+    Args:
+        path: the file.
+        base_dir: what paths in a log's scenario are relative to; None: the log's folder.
+        skip: how many of a log's first requests are in no mean.
+        overrides: of a scenario's keys, see `--set`.
+
     Raises:
-        InputError: the file is bad, or has more than one server.
+        InputError: the file is bad, or has pools or pipeline stages.
     """
     if path.suffix in {".yaml", ".yml"}:
-        return _of_scenario(path)
+        return _of_scenario(path, overrides)
     run = rebuild(path, base_dir, skip)
     make = partial(RecordedTimes, run.recorded.steps, overlaps=run.overlaps)
 
@@ -142,36 +173,35 @@ def _of_one_server(run: RebuiltRun) -> list[Line]:
     return run.recorded.steps
 
 
-def _of_scenario(path: Path) -> Side:
-    built = build(load_scenario(path))
-    _the_one_latency(path, built)
+def _of_scenario(path: Path, overrides: Sequence[str]) -> Side:
+    built = build(load_scenario(path, overrides))
+    if built.pools or built.scheduler.micro_batches > 1:
+        reason = "has pools or pipeline stages, which calibrate explain cannot take apart yet"
+        raise InputError(f"{path}: {reason}")
+    scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
 
     def make() -> StepTimes:
-        return ModelTimes(_the_one_latency(path, build(built.loaded)))
+        # Of all kinds, only a recording changes with the steps that it is asked for.
+        fresh = build(built.loaded) if scenario.latency.kind == "recorded" else built
+        return ModelTimes(next(each_latency(fresh.latencies)))
 
     world = World(
         workload=built.workload,
         servers=servers_of(built),
+        num_servers=len(built.latencies),
+        num_ranks=servers_of(built).num_ranks,
+        router=partial(make_router, scenario.router, base_dir, scenario.seed),
+        autoscale=autoscale_of(scenario),
         prefill=make,
         decode=make,
         gaps=make,
     )
     return Side(
         name=path.name,
-        scenario=built.loaded.scenario,
+        scenario=scenario,
         pool_tokens=built.scheduler.pool_tokens,
-        base_dir=built.loaded.base_dir,
+        base_dir=base_dir,
         world=world,
         log=None,
         steps=(),
     )
-
-
-def _the_one_latency(path: Path, built: BuiltScenario) -> Any:
-    one = (
-        not built.pools and len(built.latencies) == 1 and not isinstance(built.latencies[0], tuple)
-    )
-    if not one:
-        reason = "has several servers or ranks; calibrate explain compares runs of one"
-        raise InputError(f"{path}: {reason}")
-    return built.latencies[0]

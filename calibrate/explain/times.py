@@ -227,6 +227,11 @@ class BlendedLatency:
         self._stalls = deque(stalls)
         self._num_tokens = 0
 
+    @property
+    def times(self) -> Sequence[StepTimes]:
+        """The runs that it takes times from, each once."""
+        return self._all
+
     def _of(self, step: StepFeatures) -> StepTimes:
         return self._decode if step.mode is ForwardMode.DECODE else self._prefill
 
@@ -257,3 +262,9 @@ class BlendedLatency:
             for times in self._all:
                 times.consume(step)
             step = step.next_decode()
+
+
+def asked_and_unlike(latency: BlendedLatency) -> tuple[int, int]:
+    """For how many steps recordings were asked, and how many of these are like no recorded one."""
+    recorded = [times for times in latency.times if isinstance(times, RecordedTimes)]
+    return sum(one.num_asked for one in recorded), sum(one.num_unlike for one in recorded)
