@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection, ServerSection
     from sim.latency.config import Parallelism
+    from sim.server_log.engine_log import EngineLog
 
 
 class Family:
@@ -182,3 +183,7 @@ class Family:
             model: the scenario's model, whose layers may need pools of their own; empty: none.
         """
         raise NotImplementedError
+
+    def engine_log(self) -> "EngineLog | None":
+        """A new reader of the lines of a server's own log; None: there is none."""
+        return None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
     from sim.sglang.config import SchedulerConfig
+    from sim.sglang.log.lines import SglangLog
     from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.roles.decode_server import DecodeQueues
     from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
@@ -155,3 +156,8 @@ class SglangFamily(Family):
         from sim.sglang.results.settings import sglang_section
 
         return sglang_section(known_settings, sizes, model)
+
+    def engine_log(self) -> "SglangLog":
+        from sim.sglang.log.lines import SglangLog
+
+        return SglangLog()

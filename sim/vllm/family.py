@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sim.latency.config import Parallelism
     from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
     from sim.vllm.config import VllmConfig
+    from sim.vllm.log.lines import VllmLog
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -158,6 +159,11 @@ class VllmFamily(Family):
         from sim.vllm.results import vllm_section
 
         return vllm_section(known_settings, sizes, model)
+
+    def engine_log(self) -> "VllmLog":
+        from sim.vllm.log.lines import VllmLog
+
+        return VllmLog()
 
 
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
