@@ -51,6 +51,9 @@ RESULT_FORMATS: dict[str, ResultFormat] = {
     )
 }
 
+# A server's own log is no list of requests: `simulate import` reads it in another way.
+SERVER_LOG = "server-log"
+
 
 def family_named(name: str) -> Family:
     """The family of this name, which may be the user's own (`module:Class`).

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
+    from sim.server_log.records import LoggedServer
     from sim.sglang.config import SchedulerConfig
     from sim.sglang.log.lines import SglangLog
     from sim.sglang.scheduler.ranks import SglangRanks
@@ -161,3 +162,15 @@ class SglangFamily(Family):
         from sim.sglang.log.lines import SglangLog
 
         return SglangLog()
+
+    def launch_of_log(self, server: "LoggedServer") -> Command:
+        from sim.sglang.log.launch import sglang_launch_of_log
+
+        return sglang_launch_of_log(server)
+
+    def measured_pool(
+        self, server: "LoggedServer", settings: Mapping[str, Any], model: str, tp: int
+    ) -> dict[str, Any]:
+        from sim.sglang.log.launch import sglang_measured_pool
+
+        return sglang_measured_pool(server)

@@ -52,6 +52,7 @@ class SglangLog(EngineLog):
             (b"#tokens: ", self._pool),
             (b"] Load weight end", self._weights),
             (b"] Capture ", self._graphs),
+            (b"] The server is fired up", self._ready),
         )
 
     def _batch(self, kind: Kind, table: Pieces, number: int, line: bytes) -> Taken:
@@ -138,4 +139,8 @@ class SglangLog(EngineLog):
                 self.server.graph_sizes = numbers
             elif not of_decode and b"draft" not in line:
                 self.server.prefill_graph_sizes = numbers
+        return Kind.SETTINGS
+
+    def _ready(self, number: int, line: bytes) -> Taken:
+        self.server.is_ready = True
         return Kind.SETTINGS
