@@ -1,6 +1,7 @@
 """`simulate import SERVER.LOG`: a scenario of the server that wrote a log."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from sim.core.errors import InputError
 from sim.core.files import all_or_none, write_text
 from sim.core.flags import split_command
 from sim.core.messages import say, shorten
+from sim.core.units import MAX_TIME_NS
 from sim.engine.server_config import BOTH
 from sim.families import FAMILIES, open_server_log
 from sim.family import Family
@@ -28,6 +30,8 @@ from sim.workload.results.measured import write_workload
 from sim.workload.results.model import ImportedRequest, ReadOptions
 
 _NS_PER_US = 1_000
+# How errors begin that name no file.
+_OF_LOG = ("has ", "is of ", "its ", "model ")
 # How the folder of a model in the cache of Hugging Face begins.
 _STORED = "models--"
 _GIVE_TRAFFIC = (
@@ -85,28 +89,21 @@ def import_server_log(source: Path, options: LogOptions, out: Path) -> None:
         raise InputError(f"{source}: --hardware: is needed: a log does not name the GPU")
     if None not in (options.command, options.results):
         raise InputError("--command: goes without --results: both are the traffic")
-    system = options.hardware.replace("-", "_")
     check_folder(out, source)
     log = open_server_log([source])
-    logged = _read(log)
-    server = log.server
-    if not server.flags:
-        raise InputError(
-            f"{source}: has no line of the server's settings: the log's beginning is missing"
-        )
-    traffic = _traffic_of(options, log, logged)
-    try:
-        data, hints = _compose(source, server, options.model, system, traffic)
+    with _errors_of(source):
+        traffic = _traffic_of(options, log, _read(log))
+        if not log.server.flags:
+            raise InputError("has no line of the server's settings: the log's beginning is missing")
+        system = options.hardware.replace("-", "_")
+        data, hints = _compose(source, log.server, options.model, system, traffic)
         # The files of the traffic are not written yet.
         other, hints = runnable({**data, "workload": dict(_PLACEHOLDER_TRAFFIC)}, hints, out)
-    except InputError as error:
-        raise InputError(str(error).replace("--server:", f"{source}:", 1)) from None
     data = {**other, "workload": traffic.workload}
     text = scenario_text(data, hints)
-    loaded = load_scenario_text(text, name=str(out / results.SCENARIO), base_dir=out)
-    refuse_user_classes(loaded)
+    refuse_user_classes(load_scenario_text(text, name=str(out / results.SCENARIO), base_dir=out))
     _write(out, traffic, text)
-    for row in _table(server, data, log):
+    for row in _table(log.server, data, log):
         print_line(row)
     for note in (*log.notes(), *(hint.text for hint in hints if hint.section)):
         say(f"servetwin: {' '.join(note.split())}")
@@ -115,6 +112,23 @@ def import_server_log(source: Path, options: LogOptions, out: Path) -> None:
     if traffic.is_measured:
         files = f"{out / results.SCENARIO} {out / results.MEASURED}"
         print_line(f"      calibrate validate {files}")
+
+
+@contextmanager
+def _errors_of(source: Path) -> Iterator[None]:
+    """Let errors name the log, unless they name another file or an option.
+
+    Errors about flags are those of a launch command's.
+    """
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        if text.startswith("--server:"):
+            text = f"{source}:{text.removeprefix('--server:')}"
+        elif text.startswith(_OF_LOG):
+            text = f"{source}: {text}"
+        raise InputError(text) from None
 
 
 def _read(log: ServerLog) -> LoggedRequests | None:
@@ -154,6 +168,8 @@ def _traffic_of(options: LogOptions, log: ServerLog, logged: LoggedRequests | No
 def _rebuilt(log: ServerLog, logged: LoggedRequests) -> _Traffic:
     output = max(1, round(logged.output_tokens or 1))
     times_us = list(spread_evenly(logged.at_us, log.resolution_us))
+    if times_us[-1] - times_us[0] > MAX_TIME_NS // _NS_PER_US:
+        raise InputError("its times are further apart than a simulation can be long")
     requests = [
         ImportedRequest(
             rid=str(place),
@@ -175,7 +191,7 @@ def _compose(
     source: Path, server: LoggedServer, given_model: str | None, system: str, traffic: _Traffic
 ) -> tuple[dict[str, Any], list[Hint]]:
     family = FAMILIES[server.engine]
-    settings = _settings(source, family, server, given_model, system)
+    settings = _settings(family, server, given_model, system)
     sections, hints = sections_of(settings, system)
     section = sections["scheduler"]
     pool = family.measured_pool(server, section, settings.model, settings.parallel["tp"])
@@ -202,20 +218,20 @@ def _compose(
 
 
 def _settings(
-    source: Path, family: Family, server: LoggedServer, given_model: str | None, system: str
+    family: Family, server: LoggedServer, given_model: str | None, system: str
 ) -> ServerSettings:
     settings = family.read_launch(family.launch_of_log(server), system)
     if settings is None or settings.roles != (BOTH,):
         role = "" if settings is None else f" {settings.roles[0]}"
         raise InputError(
-            f"{source}: is of a{role} server, which needs others: give --command and a --server for"
+            f"is of a{role} server, which needs others: give --command and a --server for"
             " each of their command lines"
         )
-    model, formats = _model(source, server.model, given_model)
+    model, formats = _model(server.model, given_model)
     return settings._replace(model=model, quantization={**formats, **settings.quantization})
 
 
-def _model(source: Path, logged: str, given: str | None) -> tuple[str, dict[str, str]]:
+def _model(logged: str, given: str | None) -> tuple[str, dict[str, str]]:
     """The scenario's model, as given or as the log names it; and formats that differ from its own.
 
     A path in the log is one of another machine: nothing is read there, and its last part counts.
@@ -231,10 +247,9 @@ def _model(source: Path, logged: str, given: str | None) -> tuple[str, dict[str,
     if (variant := variant_of(name)) is not None:
         formats = {part: variant.weights for part in ("gemm", "moe") if variant.weights}
         return variant.model, formats
-    where = "--model" if given else source
-    hint = "" if given else " give it with --model:"
+    where, hint = ("--model: ", "") if given else ("", " give it with --model:")
     raise InputError(
-        f"{where}: model {shorten(name or 'without a name')} is not known:{hint} a Hugging Face id,"
+        f"{where}model {shorten(name or 'without a name')} is not known:{hint} a Hugging Face id,"
         " or a folder with its config.json"
     )
 

@@ -9,12 +9,18 @@ the mean of their batch and of the log, and how long a request had waited.
 
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from sim.core.errors import InputError
 from sim.server_log.line_times import US_PER_S
 from sim.server_log.records import FieldValue, Kind, LogEvent, Rank
 
-_MAX_REQUESTS = 10**7
+# More than this are another tool's work, or a damaged number.
+_MAX_REQUESTS = 10**6
+_MAX_TOKENS = 10**7
+
+
+Size = TypeVar("Size", int, float)
 
 
 class LoggedRequests(NamedTuple):
@@ -89,14 +95,20 @@ class RequestCounter:
     def _end(self, chain: _Chain) -> None:
         """Write down the requests of a chain, each with as many tokens as the others."""
         num_requests = sum(count for _, count in chain.begun)
+        if num_requests + len(self._at_us) > _MAX_REQUESTS:
+            raise InputError(f"its batches have over {_MAX_REQUESTS:,} requests")
         for at_us, count in chain.begun:
-            for _ in range(min(count, _MAX_REQUESTS - len(self._at_us))):
-                self._at_us.append(at_us)
-                self._prompt_tokens.append(max(1, round(chain.tokens / num_requests)))
+            prompt_tokens = _checked(max(1, chain.tokens // num_requests))
+            self._at_us.extend([at_us] * count)
+            self._prompt_tokens.extend([prompt_tokens] * count)
         chain.tokens, chain.begun = 0, []
 
     def requests(self) -> LoggedRequests:
-        """All requests so far."""
+        """All requests so far.
+
+        Raises:
+            InputError: there are more, or they are longer, than any server's are.
+        """
         for chain in self._chains.values():
             self._end(chain)
         order = sorted(range(len(self._at_us)), key=self._at_us.__getitem__)
@@ -104,6 +116,8 @@ class RequestCounter:
         prompt_tokens = array("q", (self._prompt_tokens[place] for place in order))
         # The first token of a request comes with its prefill.
         outputs = 1 + self._generated / len(at_us) if len(at_us) and self.decode_steps else None
+        if outputs is not None:
+            _checked(outputs)
         return LoggedRequests(at_us, prompt_tokens, outputs, self._num_waited, self._num_posts)
 
 
@@ -118,6 +132,12 @@ def spread_evenly(at_us: "array[int]", resolution_us: int) -> Iterator[int]:
         for place in range(begin, end):
             yield at_us[begin] + unit * (place - begin) // (end - begin)
         begin = end
+
+
+def _checked(num_tokens: Size) -> Size:
+    if num_tokens > _MAX_TOKENS:
+        raise InputError(f"its batches have requests of over {_MAX_TOKENS:,} tokens")
+    return num_tokens
 
 
 def _number(fields: dict[str, FieldValue], name: str, default: float = 0) -> float:

@@ -1,7 +1,10 @@
 """SGLang's log: the lines of its versions, its settings and its pool."""
 
+from pathlib import Path
+
 import pytest
 
+from sim.families import open_server_log
 from sim.server_log.records import Kind, Rank
 
 DECODE = (
@@ -255,3 +258,30 @@ def test_prompt_that_quotes_a_batch_is_none(read_log):
     log, events = read_log([DECODE, quoting])
     assert [event.line for event in events] == [1]
     assert log.num_not_understood == 1
+
+
+def test_lines_that_sglang_wrote_itself_are_understood_whole():
+    """Of `python -m oracle.sglang.log_lines`: each kind of memory, drafts or none, every role."""
+    log = open_server_log([Path(__file__).with_name("sglang-0.5.23.log")])
+    events = list(log.events())
+    assert log.counts == {Kind.PREFILL: 18, Kind.DECODE: 18}
+    assert log.notes() == ["times are by the server's clock, whose time zone is not in the log"]
+    assert {event.rank for event in events} == {
+        Rank(), Rank(tp=0), Rank(dp=1, tp=3), Rank(pp=1, tp=0, ep=0),
+    }  # fmt: skip
+    chosen = {
+        "num_new_requests": 2, "num_new_tokens": 700, "num_cached_tokens": 300, "num_running": 6,
+        "num_waiting": 3, "num_pending_tokens": 55,
+    }  # fmt: skip
+    for event in events:
+        if event.kind is Kind.PREFILL:
+            assert event.fields.items() >= chosen.items()
+        else:
+            assert (event.fields["num_running"], event.fields["num_waiting"]) == (4, 3)
+    names = {name for event in events for name in event.fields}
+    assert names >= {
+        "accepted_tokens_per_step", "accepted_fraction", "window_token_usage_fraction",
+        "state_usage_fraction", "num_used_states", "num_bootstrapping", "num_sending",
+        "num_optimistic", "preallocated_fraction", "num_preallocating", "num_receiving",
+        "num_receiving_to_host", "num_retracted", "uses_graph",
+    }  # fmt: skip
