@@ -6,6 +6,7 @@ from random import Random
 
 from fuzz import files, mutate
 from fuzz.scenarios import SCENARIOS
+from fuzz.server_logs import damaged_log
 from fuzz.traces import TRACES, scenario_of
 
 Mutation = Callable[[bytes, Random], bytes]
@@ -136,6 +137,18 @@ def file_cases() -> list[FuzzCase]:
                 ("vllm", "link", "vllm-link.txt", mutate.link),
             )
         ),
+        *(
+            FuzzCase(
+                f"server log {engine}",
+                f"{engine}-server.log",
+                damaged_log,
+                _server_logs(f"{engine}-server.log"),
+                6,
+                group="server logs",
+                bytes_share=0.05,
+            )
+            for engine in ("sglang", "vllm")
+        ),
         FuzzCase(
             "measured",
             "measured.jsonl",
@@ -246,4 +259,14 @@ def _imports(source: str, name: str) -> tuple[str, ...]:
         imported,
         f"{imported} --from {form} && simulate run imported/scenario.yaml --format json",
         f"{imported} --template base.yaml && simulate validate imported/scenario.yaml",
+    )
+
+
+def _server_logs(source: str) -> tuple[str, ...]:
+    imported = f"simulate import {source} --hardware h100_sxm --out imported"
+    return (
+        imported,
+        f"{imported} --from server-log --model llama-3.1-8b",
+        f"{imported} --results vllm.json",
+        f"{imported} --model llama-3.1-8b && simulate run imported/scenario.yaml --format json",
     )

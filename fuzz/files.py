@@ -22,6 +22,7 @@ from fuzz.mutate import (
     table,
 )
 from fuzz.scenarios import OTHERS, SCENARIOS
+from fuzz.server_logs import write_server_logs
 from fuzz.traces import write_traces
 from sim.cli import main as simulate
 from sim.commands.running.simulate import simulate_built
@@ -47,6 +48,7 @@ def write_files(folder: Path) -> None:
     write_traces(folder)
     _write_results(folder)
     write_logs(folder)
+    write_server_logs(folder)
     _write_tables(folder)
     _write_requests(folder)
 

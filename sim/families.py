@@ -5,8 +5,10 @@ this module does not load the families' schedulers: they are loaded when they ar
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sim.core.errors import InputError
 from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.sglang.family import SglangFamily
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.ranks import RankRules
     from sim.engine.server_config import ServerConfig
+    from sim.server_log.read import ServerLog
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (SglangFamily(), VllmFamily())}
 # The family of a scenario that names none.
@@ -48,6 +51,9 @@ RESULT_FORMATS: dict[str, ResultFormat] = {
     )
 }
 
+# A server's own log is no list of requests: `simulate import` reads it in another way.
+SERVER_LOG = "server-log"
+
 
 def family_named(name: str) -> Family:
     """The family of this name, which may be the user's own (`module:Class`).
@@ -68,6 +74,28 @@ def family_of_server(names: Sequence[str]) -> Family | None:
             if name.startswith(family.name):
                 return family
     return None
+
+
+def open_server_log(paths: "Sequence[Path]") -> "ServerLog":
+    """The log of a server of any family: one file, or several in their order, gzipped or not.
+
+    Which family it is shows in the first line that only one engine writes.
+
+    Raises:
+        InputError: a file cannot be read, or no line is a known engine's.
+    """
+    from sim.server_log.read import ServerLog
+    from sim.server_log.text_lines import Lines
+
+    readers = {family: family.engine_log() for family in FAMILIES.values()}
+    for line in (lines := Lines(paths)):
+        for family, reader in readers.items():
+            if reader is not None and reader.read(lines.number, line) and reader.is_recognised:
+                found = family.engine_log()
+                assert found is not None  # noqa: S101 - there was one before
+                return ServerLog(paths, found)
+    titles = " or ".join(family.title for family in FAMILIES.values())
+    raise InputError(f"{', '.join(map(str, paths))}: no line is of a log of {titles}")
 
 
 def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executor") -> "EngineCore":

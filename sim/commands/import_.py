@@ -1,6 +1,7 @@
 """`simulate import`: makes a scenario of a real server's results, or of command lines.
 
-Results give the workload and the measured run, too.
+Results give the workload and the measured run, too. A server's own log gives its settings, its
+measured KV pool, and what it tells of the traffic.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,14 +13,14 @@ import typer
 
 from sim.command_line import command, file_option, out_option, renamed
 from sim.core.errors import InputError
-from sim.families import RESULT_FORMATS
+from sim.families import RESULT_FORMATS, SERVER_LOG
 
 if TYPE_CHECKING:
     from sim.workload.results.model import ReadOptions
 
     FormatName = str
 else:
-    FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
+    FormatName = StrEnum("FormatName", {name: name for name in (*RESULT_FORMATS, SERVER_LOG)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,10 @@ class CommandLines:
 
     command: Annotated[
         str | None,
-        typer.Option(metavar="LINE", help="in place of SOURCE: a benchmark client's command line"),
+        typer.Option(
+            metavar="LINE",
+            help="in place of SOURCE, or with a server's log: a benchmark client's command line",
+        ),
     ] = None
     server: Annotated[
         list[str] | None,
@@ -39,7 +43,25 @@ class CommandLines:
         ),
     ] = None
     hardware: Annotated[
-        str | None, typer.Option(metavar="GPU", help="with --command: its GPUs, such as h100_sxm")
+        str | None,
+        typer.Option(
+            metavar="GPU", help="with --command or a server's log: its GPUs, such as h100_sxm"
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfServerLog:
+    """What is said of a server's log."""
+
+    results: Annotated[
+        Path | None, file_option("with a server's log: the results of its client, for the traffic")
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="with a server's log: the model, if its name is not known"
+        ),
     ] = None
 
 
@@ -48,9 +70,13 @@ def import_(
     *,
     out: Annotated[Path, out_option("folder for workload, measured run and scenario")],
     source: Annotated[
-        Path | None, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
+        Path | None,
+        typer.Argument(
+            metavar="SOURCE", help="measured results: a file or a folder; or a server's log"
+        ),
     ] = None,
     lines: CommandLines,
+    of_log: OfServerLog,
     from_: Annotated[
         FormatName | None,
         typer.Option("--from", help="format of the results; default: detected from their content"),
@@ -72,25 +98,43 @@ def import_(
 ) -> None:
     """Turn measured results, or a benchmark's command lines, into a scenario to simulate."""
     from sim.commands.import_commands import import_command_lines
+    from sim.commands.import_results import recognise
     from sim.commands.output import check_folder
     from sim.workload.results.model import ReadOptions
 
+    read = ReadOptions(line=line, draw_arrivals=draw_arrivals)
     if source is None:
-        of_source = {"from": from_, "template": template, "line": line}
-        of_source["draw-arrivals"] = draw_arrivals
-        for option, value in of_source.items():
-            if value is not None:
-                raise InputError(f"--{option}: goes with SOURCE only")
+        of_source = {"from": from_, "template": template, **read._asdict(), **asdict(of_log)}
+        _refuse(of_source, "goes with SOURCE only")
         import_command_lines(lines.command, lines.server or (), lines.hardware, out)
         return
-    for option, value in asdict(lines).items():
-        if value:
-            raise InputError(f"--{option}: goes without SOURCE")
+    _refuse({"server": lines.server}, "goes without SOURCE")
+    format_ = from_ or recognise(source)
+    if format_ == SERVER_LOG:
+        from sim.commands.import_server_log import LogOptions, import_server_log
+
+        _refuse({"template": template}, "does not go with a server's log")
+        if of_log.results is None:
+            _refuse(read._asdict(), "goes with --results only")
+        import_server_log(
+            source,
+            LogOptions(lines.hardware, of_log.model, lines.command, of_log.results, read),
+            out,
+        )
+        return
+    _refuse(asdict(lines), "goes without SOURCE, or with a server's log")
+    _refuse(asdict(of_log), "goes with a server's log only")
     check_folder(out, source)
     if source.resolve() == out.resolve():
         raise InputError(f"--out {out}: is the folder that is imported: give another")
-    options = ReadOptions(line=line, draw_arrivals=draw_arrivals)
-    _import_results(source, from_, options, out, template)
+    _import_results(source, format_, read, out, template)
+
+
+def _refuse(options: dict[str, object], reason: str) -> None:
+    """Check that none of these options is given."""
+    for name, value in options.items():
+        if value not in (None, []):
+            raise InputError(f"--{name.replace('_', '-')}: {reason}")
 
 
 def _import_results(

@@ -1,6 +1,5 @@
 """`simulate import --command`: a scenario from the command lines of a client and of servers."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from sim.commands.recorded_scenario import Hint, known_model, scenario_text
 from sim.commands.runnable import runnable
 from sim.core.errors import InputError
 from sim.core.files import make_folder, write_text
-from sim.core.flags import Command, split_command
+from sim.core.flags import Command, flag_words, split_command
 from sim.core.messages import say
 from sim.engine.server_config import BOTH, PREFILL
 from sim.families import FAMILIES
@@ -115,22 +114,9 @@ def _with_config(command: Command) -> Command:
         raise InputError("--server: --config: has no value")
     given = parse_yaml_mapping(read_yaml_file(Path(name)), name).value
     assert isinstance(given, dict)  # noqa: S101 - what parse_yaml_mapping makes
-    flags = [word for key, value in given.items() for word in _flag_of(key, value)]
+    flags = [word for key, value in given.items() for word in flag_words(key, value)]
     rest = [*command.words[:at], *command.words[at + num_words :]]
     return command._replace(words=rest, config_flags=flags)
-
-
-def _flag_of(key: str, value: object) -> list[str]:
-    """A key of such a file as a flag: a list as several words, a mapping as JSON."""
-    match value:
-        case bool():
-            return [f"--{key}" if value else f"--no-{key}"]
-        case list():
-            return [f"--{key}", *map(str, value)] if value else []
-        case dict():
-            return [f"--{key}", json.dumps(value)]
-        case _:
-            return [f"--{key}", str(value)]
 
 
 def _refuse_parts(servers: Sequence[ServerSettings]) -> None:

@@ -13,7 +13,7 @@ from sim.core.errors import InputError
 from sim.core.files import all_or_none, write_text
 from sim.core.packed import STDIN, open_file
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.families import RESULT_FORMATS
+from sim.families import RESULT_FORMATS, SERVER_LOG, open_server_log
 from sim.runlog.measured import write_measured
 from sim.tables.text import aligned, number
 from sim.workload.config import TraceConfig
@@ -28,7 +28,7 @@ from sim.workload.traces.files import read_lines
 _NUM_SNIFFED_CHARS = 1 << 18
 _KEY = re.compile(r'"(\w+)"\s*:', re.ASCII)
 # How logs of servers begin that have no requests.
-_COMMAND_HINT = "its settings are those of the launch command: --command, --server and --hardware"
+_COMMAND_HINT = "simulate import makes a scenario of its server"
 _SERVER_LOGS = {
     "server_args=ServerArgs(": (
         f"is a log of SGLang's server without requests: it has them with --log-requests;"
@@ -48,15 +48,30 @@ _BY_KEYS = [
 
 def sniff(path: Path) -> str:
     """The name of the format of a file or folder, recognised by its content."""
+    if (name := recognise(path)) is not None and name != SERVER_LOG:
+        return name
+    _refuse_server_log(path)
+    known = ", ".join(RESULT_FORMATS)
+    raise InputError(f"{path}: is in none of the known formats: {known} (choose one by --from)")
+
+
+def recognise(path: Path) -> str | None:
+    """The name of the format, also that of a server's own log; None: it is none of them."""
     if path.exists() and not (path.is_dir() or path.is_file()):
         # It is read twice: once to recognise the format.
         raise InputError(f"{path}: is no regular file: save it to one first")
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
-    if found is None:
-        _refuse_server_log(path)
-        known = ", ".join(RESULT_FORMATS)
-        raise InputError(f"{path}: is in none of the known formats: {known} (choose one by --from)")
-    return found.name
+    if found is not None:
+        return found.name
+    return SERVER_LOG if path.is_file() and _is_server_log(path) else None
+
+
+def _is_server_log(path: Path) -> bool:
+    try:
+        open_server_log([path])
+    except InputError:
+        return False
+    return True
 
 
 def _refuse_server_log(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Reads the command lines of other programs: words, environment variables, flags; names flags."""
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -242,6 +243,24 @@ def plain_value(text: str) -> int | float | bool | str:
 def flag_of(key: str) -> str:
     """`--page-size` of `page_size`."""
     return f"--{key.replace('_', '-')}"
+
+
+def flag_words(key: str, value: object) -> list[str]:
+    """A setting as words of a command line: a list as several words, a mapping as JSON.
+
+    None and an empty list are no words: the program's default.
+    """
+    match value:
+        case None | []:
+            return []
+        case bool():
+            return [flag_of(key) if value else f"--no-{flag_of(key)[2:]}"]
+        case list():
+            return [flag_of(key), *map(str, value)]
+        case dict():
+            return [f"{flag_of(key)}={json.dumps(value)}"]
+        case _:
+            return [f"{flag_of(key)}={value}"]
 
 
 def _is_flag(word: str) -> bool:

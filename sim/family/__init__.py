@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection, ServerSection
     from sim.latency.config import Parallelism
+    from sim.server_log.engine_log import EngineLog
+    from sim.server_log.records import LoggedServer
 
 
 class Family:
@@ -180,5 +182,26 @@ class Family:
             sizes: the largest number of tokens of each request, prompt and output together. If
                 the results do not contain the pool's size, the pool gets room for all of them.
             model: the scenario's model, whose layers may need pools of their own; empty: none.
+        """
+        raise NotImplementedError
+
+    def engine_log(self) -> "EngineLog | None":
+        """A new reader of the lines of a server's own log; None: there is none."""
+        return None
+
+    def launch_of_log(self, server: "LoggedServer") -> Command:
+        """The launch command of a server whose log was read, as `read_launch` takes it."""
+        raise NotImplementedError
+
+    def measured_pool(
+        self, server: "LoggedServer", settings: Mapping[str, Any], model: str, tp: int
+    ) -> dict[str, Any]:
+        """The section's key for the size of the pool that a server measured; empty: not known.
+
+        Args:
+            server: what its log says.
+            settings: the other keys of the section.
+            model: the scenario's model.
+            tp: GPUs that share a layer.
         """
         raise NotImplementedError

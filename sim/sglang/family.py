@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
+    from sim.server_log.records import LoggedServer
     from sim.sglang.config import SchedulerConfig
+    from sim.sglang.log.lines import SglangLog
     from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.roles.decode_server import DecodeQueues
     from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
@@ -155,3 +157,20 @@ class SglangFamily(Family):
         from sim.sglang.results.settings import sglang_section
 
         return sglang_section(known_settings, sizes, model)
+
+    def engine_log(self) -> "SglangLog":
+        from sim.sglang.log.lines import SglangLog
+
+        return SglangLog()
+
+    def launch_of_log(self, server: "LoggedServer") -> Command:
+        from sim.sglang.log.launch import sglang_launch_of_log
+
+        return sglang_launch_of_log(server)
+
+    def measured_pool(
+        self, server: "LoggedServer", settings: Mapping[str, Any], model: str, tp: int
+    ) -> dict[str, Any]:
+        from sim.sglang.log.launch import sglang_measured_pool
+
+        return sglang_measured_pool(server)

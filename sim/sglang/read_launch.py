@@ -71,7 +71,7 @@ _SWITCHES = {
     HOST_CACHE_SWITCH: "host_cache", "enable-hicache": "host_cache",
     DELAYER_SWITCH: "prefill_delayer",
 }  # fmt: skip
-_FLAGS = Flags(
+FLAGS = Flags(
     options={
         **KEYS.flags, **{flag_of(key)[2:]: key for key in SPECULATIVE_OPTIONS},
         NGRAM_BREADTH: NGRAM_BREADTH, "speculative-draft-model": "speculative_draft_model_path",
@@ -111,7 +111,7 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     words, version = _PROGRAMS.flags_of(command)
     if words is None:
         return None
-    read = _FLAGS.read(words, _WHERE)
+    read = FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
     model = only_model(values, read)
     role = _role(values)

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
+    from sim.server_log.records import LoggedServer
     from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
     from sim.vllm.config import VllmConfig
+    from sim.vllm.log.lines import VllmLog
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -158,6 +160,23 @@ class VllmFamily(Family):
         from sim.vllm.results import vllm_section
 
         return vllm_section(known_settings, sizes, model)
+
+    def engine_log(self) -> "VllmLog":
+        from sim.vllm.log.lines import VllmLog
+
+        return VllmLog()
+
+    def launch_of_log(self, server: "LoggedServer") -> Command:
+        from sim.vllm.log.launch import vllm_launch_of_log
+
+        return vllm_launch_of_log(server)
+
+    def measured_pool(
+        self, server: "LoggedServer", settings: Mapping[str, Any], model: str, tp: int
+    ) -> dict[str, Any]:
+        from sim.vllm.log.launch import vllm_measured_pool
+
+        return vllm_measured_pool(server, settings, model, tp)
 
 
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":

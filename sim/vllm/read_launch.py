@@ -61,7 +61,7 @@ _SWITCHES = {
     "enable-expert-parallel": "enable_expert_parallel", "ep": "enable_expert_parallel",
     "disable-hybrid-kv-cache-manager": "disable_hybrid_kv_cache_manager",
 }  # fmt: skip
-_FLAGS = Flags(
+FLAGS = Flags(
     options={
         **KEYS.flags, "asc": "api_server_count", "device-memory-utilization":
         "gpu_memory_utilization",
@@ -109,7 +109,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     words, version = _PROGRAMS.flags_of(command)
     if words is None:
         return None
-    read = _FLAGS.read(_with_objects(words), _WHERE)
+    read = FLAGS.read(_with_objects(words), _WHERE)
     values: dict[str, Any] = dict(read.values)
     model = only_model(values, read)
     _refuse_pooling(values)

@@ -42,6 +42,7 @@ CASES = [case for case in all_cases() if not case.name.startswith(SLOW)]
 # A few of each group; there are more of the files than of all others.
 NUMBERS = {
     "files": 50,
+    "server logs": 20,
     "combined scenarios": 6,
     "results and traces by type": 20,
     "hostile servers": 8,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.sglang.results.logged_objects import LogFormatError, LoggedDataclass, read_value
+from sim.server_log.python_text import LogFormatError, LoggedDataclass, read_value
 from sim.sglang.results.request import (
     BadRecordError,
     LoggedRequest,

@@ -14,7 +14,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.sglang.results.logged_objects import CutValue
+from sim.server_log.python_text import CutValue
 from sim.workload import MAX_TOKENS
 from sim.workload.results.model import ImportedRequest, PromptIds
 from sim.workload.traces.rows import shown

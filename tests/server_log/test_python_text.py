@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.sglang.results.logged_objects import (
+from sim.server_log.python_text import (
     CutValue,
     LogFormatError,
     LoggedDataclass,

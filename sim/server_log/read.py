@@ -1,0 +1,101 @@
+"""Reads a server's log from beginning to end, and keeps account of its lines."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sim.core.messages import shorten
+from sim.server_log.engine_log import EngineLog
+from sim.server_log.records import Kind, LogEvent, LoggedServer
+from sim.server_log.text_lines import Lines
+
+_MAX_EXAMPLES = 3
+
+
+class ServerLog:
+    """One server's log, in one file or in several that follow each other.
+
+    `events` reads it. The other attributes are complete when all events were taken.
+
+    Attributes:
+        counts: lines by kind; with those that were not understood they are all lines.
+        num_not_understood: lines that begin as known ones do, but are damaged or of another form.
+        not_understood: the first of them, each with its number.
+    """
+
+    def __init__(self, paths: Sequence[Path], engine_log: EngineLog) -> None:
+        """Take the files in their order, and the reader of one engine's lines."""
+        self.counts: Counter[Kind] = Counter()
+        self.num_not_understood = 0
+        self.not_understood: list[tuple[int, str]] = []
+        self._paths = paths
+        self._engine_log = engine_log
+
+    def events(self) -> Iterator[LogEvent]:
+        """Yield all events in the order of the log. Only one line is in memory at a time.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
+        read, counts, lines = self._engine_log.read, self.counts, Lines(self._paths)
+        num_other = 0
+        for line in lines:
+            taken = read(lines.number, line)
+            if taken is Kind.OTHER:
+                num_other += 1
+            elif taken is None:
+                self._not_understood(lines.number, line)
+            elif isinstance(taken, Kind):
+                counts[taken] += 1
+            else:
+                counts[taken.kind] += 1
+                yield taken
+        self.counts += Counter({Kind.OTHER: num_other, Kind.CUT: lines.cut})
+
+    def read_all(self) -> None:
+        """Read the log for what it says about the server and for the counts."""
+        for _ in self.events():
+            pass
+
+    @property
+    def server(self) -> LoggedServer:
+        return self._engine_log.server
+
+    @property
+    def num_starts(self) -> int:
+        """How often the server was started in this log."""
+        return self._engine_log.num_starts
+
+    @property
+    def resolution_us(self) -> int:
+        """The finest unit of its times, in microseconds."""
+        return self._engine_log.times.resolution_us
+
+    def notes(self) -> list[str]:
+        """Sentences about what is not in the events, and about the clock."""
+        notes = []
+        if self.num_not_understood:
+            number, text = self.not_understood[0]
+            notes.append(
+                f"not understood: {self.num_not_understood:,} lines, e.g. line {number}: {text}"
+            )
+        if self.counts[Kind.CUT]:
+            notes.append(f"cut off, and not read: the last line of {self.counts[Kind.CUT]} files")
+        for words, num_lines in self._engine_log.unknown.most_common(_MAX_EXAMPLES):
+            notes.append(f"not known, and left out of {num_lines:,} lines: {words!r}")
+        if self.num_starts > 1:
+            notes.append(
+                f"the log has {self.num_starts} starts of the server: its settings are those of the"
+                " last"
+            )
+        if self._engine_log.times.uses_stamps:
+            notes.append("times are those of the stamps before the lines")
+        else:
+            notes.append("times are by the server's clock, whose time zone is not in the log")
+        return notes
+
+    def _not_understood(self, number: int, line: bytes) -> None:
+        self.num_not_understood += 1
+        if len(self.not_understood) < _MAX_EXAMPLES:
+            text = " ".join(line[:1000].decode(errors="replace").split())
+            self.not_understood.append((number, shorten(text)))

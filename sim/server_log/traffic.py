@@ -1,0 +1,145 @@
+"""Requests as far as an SGLang server's log tells them: from its prefill and decode batches.
+
+A log does not name requests. Certain are: when batches were written, how many requests were new in
+each, and how many tokens they had together; and how many tokens were generated in all. A chunk of a
+long prompt counts as a new request in each of its batches: after a batch that fills the budget, the
+first request is taken for the one before. Not certain are the lengths of single requests, which get
+the mean of their batch and of the log, and how long a request had waited.
+"""
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+from sim.core.errors import InputError
+from sim.server_log.line_times import US_PER_S
+from sim.server_log.records import FieldValue, Kind, LogEvent, Rank
+
+# More than this are another tool's work, or a damaged number.
+_MAX_REQUESTS = 10**6
+_MAX_TOKENS = 10**7
+
+
+Size = TypeVar("Size", int, float)
+
+
+class LoggedRequests(NamedTuple):
+    """Requests in the order of the log, each with what is known of it.
+
+    Attributes:
+        at_us: when the batch was written in which it began.
+        prompt_tokens: the mean of the requests that began together, cached ones counted.
+        output_tokens: the mean of all requests; None: the log does not tell it.
+        num_waited: requests that began in a batch after which others still waited.
+        num_posts: HTTP requests that sent something.
+    """
+
+    at_us: "array[int]"
+    prompt_tokens: "array[int]"
+    output_tokens: float | None
+    num_waited: int
+    num_posts: int
+
+
+class _Chain:
+    """Batches of which each goes on with the prompt that filled the one before."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.begun: list[tuple[int, int]] = []
+        self.is_full = False
+
+
+class RequestCounter:
+    """Takes the events of a log in their order.
+
+    Attributes:
+        decode_steps: decode steps between two lines of a rank, `decode_log_interval`.
+        chunk: tokens of a batch that is full; 0: prompts are not cut.
+    """
+
+    def __init__(self) -> None:
+        self.decode_steps: int | None = None
+        self.chunk = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all requests so far: those with which a server tries itself as it starts."""
+        self._at_us, self._prompt_tokens = array("q"), array("q")
+        self._chains: dict[Rank, _Chain] = {}
+        self._generated = 0.0
+        self._num_waited = self._num_posts = 0
+
+    def take(self, event: LogEvent) -> None:
+        fields = event.fields
+        if event.kind is Kind.PREFILL and event.at_us is not None:
+            self._prefill(event.rank, event.at_us, fields)
+        elif event.kind is Kind.DECODE:
+            rows = _number(fields, "num_running") * _number(fields, "accepted_tokens_per_step", 1)
+            self._generated += rows * (self.decode_steps or 0)
+        elif event.kind is Kind.HTTP:
+            self._num_posts += fields["method"] == "POST"
+
+    def _prefill(self, rank: Rank, at_us: int, fields: dict[str, FieldValue]) -> None:
+        chain = self._chains.setdefault(rank, _Chain())
+        num_new = int(_number(fields, "num_new_requests")) - chain.is_full
+        new_tokens = int(_number(fields, "num_new_tokens"))
+        if not chain.is_full:
+            self._end(chain)
+        chain.tokens += new_tokens + int(_number(fields, "num_cached_tokens"))
+        if num_new > 0:
+            chain.begun.append((at_us, num_new))
+            self._num_waited += num_new if _number(fields, "num_waiting") else 0
+        chain.is_full = 0 < self.chunk <= new_tokens
+
+    def _end(self, chain: _Chain) -> None:
+        """Write down the requests of a chain, each with as many tokens as the others."""
+        num_requests = sum(count for _, count in chain.begun)
+        if num_requests + len(self._at_us) > _MAX_REQUESTS:
+            raise InputError(f"its batches have over {_MAX_REQUESTS:,} requests")
+        for at_us, count in chain.begun:
+            prompt_tokens = _checked(max(1, chain.tokens // num_requests))
+            self._at_us.extend([at_us] * count)
+            self._prompt_tokens.extend([prompt_tokens] * count)
+        chain.tokens, chain.begun = 0, []
+
+    def requests(self) -> LoggedRequests:
+        """All requests so far.
+
+        Raises:
+            InputError: there are more, or they are longer, than any server's are.
+        """
+        for chain in self._chains.values():
+            self._end(chain)
+        order = sorted(range(len(self._at_us)), key=self._at_us.__getitem__)
+        at_us = array("q", (self._at_us[place] for place in order))
+        prompt_tokens = array("q", (self._prompt_tokens[place] for place in order))
+        # The first token of a request comes with its prefill.
+        outputs = 1 + self._generated / len(at_us) if len(at_us) and self.decode_steps else None
+        if outputs is not None:
+            _checked(outputs)
+        return LoggedRequests(at_us, prompt_tokens, outputs, self._num_waited, self._num_posts)
+
+
+def spread_evenly(at_us: "array[int]", resolution_us: int) -> Iterator[int]:
+    """Times in rising order, with those in which the clock did not differ spread over its unit."""
+    begin = 0
+    while begin < len(at_us):
+        end = begin
+        while end < len(at_us) and at_us[end] == at_us[begin]:
+            end += 1
+        unit = min(resolution_us, US_PER_S)
+        for place in range(begin, end):
+            yield at_us[begin] + unit * (place - begin) // (end - begin)
+        begin = end
+
+
+def _checked(num_tokens: Size) -> Size:
+    if num_tokens > _MAX_TOKENS:
+        raise InputError(f"its batches have requests of over {_MAX_TOKENS:,} tokens")
+    return num_tokens
+
+
+def _number(fields: dict[str, FieldValue], name: str, default: float = 0) -> float:
+    value = fields.get(name, default)
+    return value if isinstance(value, int | float) else default

@@ -1,0 +1,1 @@
+"""Reads the text log of an SGLang server: `SglangLog` in `lines.py`."""

@@ -1,0 +1,1 @@
+"""Reads the text log of a vLLM server: `VllmLog` in `lines.py`."""

@@ -1,0 +1,234 @@
+"""`simulate import` makes a scenario of the server that wrote a log."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sim.workload.traces.servetwin import read_servetwin
+from tests.server_log.test_vllm_log import MEASURED
+
+SGLANG_ARGS = {
+    "model_path": "/models/Qwen3-32B",
+    "tp_size": 2,
+    "dp_size": 1,
+    "page_size": 16,
+    "schedule_policy": "lpm",
+    "chunked_prefill_size": 1024,
+    "max_running_requests": None,
+    "context_length": None,
+    "mem_fraction_static": 0.86,
+    "enable_hierarchical_cache": False,
+    "hicache_ratio": 2.0,
+    "decode_log_interval": 2,
+    "trust_remote_code": True,
+    "disaggregation_mode": "null",
+}
+LIMITS = (
+    "[2026-06-11 04:22:42 TP0] max_total_num_tokens=50000, chunked_prefill_size=1024, "
+    "max_prefill_tokens=16384, max_running_requests=64, context_len=4096, available_gpu_mem=9.1 GB"
+)
+READY = "[2026-06-11 04:30:00] The server is fired up and ready to roll!"
+
+
+def sglang_args(**changed):
+    fields = ", ".join(f"{key}={value!r}" for key, value in {**SGLANG_ARGS, **changed}.items())
+    return f"[2026-06-11 04:11:07] server_args=ServerArgs({fields})"
+
+
+def prefill(second, requests, tokens, cached=0, waiting=0):
+    return (
+        f"[2026-06-11 04:38:{second:02} TP0] Prefill batch, #new-seq: {requests}, #new-token: "
+        f"{tokens}, #cached-token: {cached}, token usage: 0.05, #running-req: 4, #queue-req: "
+        f"{waiting}, cuda graph: False, input throughput (token/s): 35.20"
+    )
+
+
+def decode(second, running):
+    return (
+        f"[2026-06-11 04:38:{second:02} TP0] Decode batch, #running-req: {running}, #token: 26823, "
+        "token usage: 0.05, cuda graph: True, gen throughput (token/s): 1033.49, #queue-req: 0"
+    )
+
+
+def write_log(*lines, args=None):
+    lines = [args or sglang_args(), LIMITS, prefill(1, 1, 7), READY, *lines]
+    Path("server.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def scenario_of(ended, out="out"):
+    assert ended.code == 0, ended.err
+    return yaml.safe_load(Path(out, "scenario.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def import_log(simulate):
+    def run(*options, source="server.log"):
+        return simulate("import", str(source), "--hardware", "h100_sxm", "--out", "out", *options)
+
+    return run
+
+
+def test_sglang_server_is_as_its_log_says(import_log):
+    """Its settings, what it found for those not given, and the pool that it measured.
+
+    A chunk of a prompt that fills the batch is the first request of the next batch.
+    """
+    write_log(
+        prefill(10, 2, 700, cached=100), decode(10, 2), decode(11, 2),
+        prefill(20, 1, 1024), prefill(20, 2, 576, waiting=1),
+        '[2026-06-11 04:38:21] INFO:     127.0.0.1:1 - "POST /generate HTTP/1.1" 200 OK',
+    )  # fmt: skip
+    ended = import_log()
+    data = scenario_of(ended)
+    assert data["model"] == "Qwen/Qwen3-32B"
+    assert data["latency"]["tp"] == 2
+    scheduler = data["scheduler"]
+    assert scheduler["family"] == "sglang"
+    assert scheduler["max_total_tokens"] == 50_000
+    assert scheduler["max_running_requests"] == 64
+    assert scheduler["context_length"] == 4096
+    assert (scheduler["page_size"], scheduler["schedule_policy"]) == (16, "lpm")
+    assert "mem_fraction_static" not in scheduler
+    assert "host_cache" not in ended.err
+    assert not Path("out/measured.jsonl.gz").exists()
+    rows = read_servetwin(Path("out/workload.jsonl.gz"), limit=None)
+    # 400 each in the first batch; 800 each in the two batches that go together.
+    assert [len(rows.prompts.prompt(place)) for place in range(4)] == [400, 400, 800, 800]
+    # By the log's seconds, in which they are spread.
+    assert (rows.arrival_ns // 10**8).tolist() == [0, 5, 100, 105]
+    # 2 steps a line with 2 rows are 8 tokens, and the first token of each: 3 each.
+    assert rows.output_tokens.tolist() == [3, 3, 3, 3]
+    assert "1 of 4 began while others still waited; the log has 1 POST requests" in ended.err
+
+
+def test_run_of_the_rebuilt_scenario(import_log, simulate):
+    write_log(prefill(10, 2, 700), decode(10, 2), decode(11, 2))
+    assert import_log().code == 0
+    ended = simulate("run", "out/scenario.yaml")
+    assert ended.code == 0
+    assert "finished" in ended.out
+
+
+def test_vllm_server_with_the_results_of_its_client(import_log):
+    """The measured run lies beside the scenario, as for other results."""
+    results = MEASURED.with_name("bench.json.gz")
+    ended = import_log("--results", str(results), "--model", "llama-3.1-8b", source=MEASURED)
+    data = scenario_of(ended)
+    assert data["model"] == "llama-3.1-8b"
+    assert data["scheduler"]["num_gpu_blocks_override"] == 462_944 // 16
+    assert data["scheduler"]["max_model_len"] == 8192
+    assert "gpu_memory_utilization" not in data["scheduler"]
+    assert "vLLM 0.26.0: rules are those of" in ended.err
+    assert len(gzip.decompress(Path("out/measured.jsonl.gz").read_bytes()).splitlines()) == 120
+    assert "calibrate validate" in ended.out
+
+
+def test_vllm_server_with_the_command_of_a_client(import_log):
+    bench = (
+        "vllm bench serve --dataset-name random --random-input-len 100 --random-output-len 10 "
+        "--request-rate 5 --num-prompts 20"
+    )
+    data = scenario_of(import_log("--command", bench, "--model", "llama-3.1-8b", source=MEASURED))
+    assert data["workload"]["kind"] == "bench"
+    assert sorted(path.name for path in Path("out").iterdir()) == ["scenario.yaml"]
+
+
+def test_traffic_that_the_log_does_not_tell_is_a_placeholder(import_log):
+    ended = import_log("--model", "llama-3.1-8b", source=MEASURED)
+    assert scenario_of(ended)["workload"]["kind"] == "synthetic"
+    (line,) = [line for line in ended.err.splitlines() if "PLACEHOLDER" in line]
+    assert "give --results FILE" in line
+
+
+def test_blocks_of_groups_follow_from_the_measured_memory(import_log):
+    """GPT-OSS's layers make two groups of 18; 16 tokens of 2 KiB in each are a block."""
+    Path("server.log").write_text(
+        "(EngineCore pid=1) INFO 06-05 05:33:41 [utils.py:1] non-default args: {'model': "
+        "'/cache/models--openai--gpt-oss-120b/snapshots/b5c939de'}\n"
+        "(EngineCore pid=1) INFO 06-05 05:51:38 [gpu_worker.py:1] Available KV cache memory: "
+        "57.22 GiB\n"
+        "(EngineCore pid=1) INFO 06-05 05:51:38 [kv_cache_utils.py:1] GPU KV cache size: 886,521 "
+        "tokens\n",
+        encoding="utf-8",
+    )
+    data = scenario_of(import_log())
+    assert data["scheduler"]["kv_cache_groups"] == "model"
+    assert data["scheduler"]["num_gpu_blocks_override"] == int(57.22 * 2**30) // (18 * 16 * 2048)
+
+
+def test_ranks_of_dp_attention_share_what_is_given(import_log):
+    """SGLang logs a rank's share of the chunk, and of the request slots."""
+    write_log(
+        args=sglang_args(
+            tp_size=4, dp_size=4, enable_dp_attention=True, schedule_conservativeness=0.3,
+            model_path="Qwen/Qwen3-30B-A3B", ep_size=4,
+        )
+    )  # fmt: skip
+    data = scenario_of(import_log())
+    assert (data["latency"]["tp"], data["latency"]["dp"]) == (1, 4)
+    assert data["scheduler"]["chunked_prefill_size"] == 4096
+    assert data["scheduler"]["max_running_requests"] == 256
+    assert data["scheduler"]["schedule_conservativeness"] == 1.0
+
+
+def test_same_log_gives_the_same_bytes(import_log):
+    write_log(prefill(10, 2, 700), decode(10, 2))
+    assert import_log().code == 0
+    first = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    assert import_log().code == 0
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == first
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--template", "server.log"), "--template: does not go with a server's log"),
+        (("--server", "vllm serve x"), "--server: goes without SOURCE"),
+        (("--line", "1"), "--line: goes with --results only"),
+        (("--model", "nobody/nothing"), "--model: model nobody/nothing is not known"),
+        (("--results", "missing.json"), "missing.json: cannot be read"),
+        (("--from", "aiperf"), "--hardware: goes without SOURCE, or with a server's log"),
+    ],
+)
+def test_wrong_options_are_named(import_log, options, reason):
+    write_log(prefill(10, 2, 700))
+    ended = import_log(*options)
+    assert ended.code == 2
+    assert reason in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert not Path("out").exists()
+
+
+def test_logs_that_do_not_say_enough_are_refused(simulate, import_log):
+    write_log(args=sglang_args(model_path="/models/my-own"))
+    assert simulate("import", "server.log", "--out", "out").err == (
+        "simulate: server.log: --hardware: is needed: a log does not name the GPU\n"
+    )
+    assert "model /models/my-own is not known: give it with --model" in import_log().err
+    write_log(args=sglang_args(disaggregation_mode="prefill"))
+    assert "is of a prefill server, which needs others" in import_log().err
+    write_log(args=sglang_args(is_embedding=True))
+    assert import_log().err.startswith("simulate: server.log: --is-embedding: cannot be simulated")
+    Path("server.log").write_text(decode(1, 2) + "\n", encoding="utf-8")
+    assert "has no line of the server's settings" in import_log().err
+
+
+def test_path_in_a_log_is_not_read_here(import_log, tmp_path):
+    """It is one of another machine: what lies there here is another model."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}), encoding="utf-8")
+    write_log(args=sglang_args(model_path=str(folder)))
+    assert "is not known: give it with --model" in import_log().err
+
+
+def test_log_with_requests_is_still_read_for_them(simulate):
+    write_log('[2026-06-11 04:38:42] Receive: obj=GenerateReqInput(rid="a")')
+    assert "--from" not in simulate("import", "server.log", "--out", "out").err
+    ended = simulate(
+        "import", "server.log", "--from", "server-log", "--hardware", "h100_sxm", "--out", "out"
+    )
+    assert ended.code == 0
