@@ -96,10 +96,9 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Turn measured results, or a benchmark's command lines, into a scenario to simulate."""
+    """Turn measured results, a server's log, or a benchmark's command lines, into a scenario."""
     from sim.commands.import_commands import import_command_lines
     from sim.commands.import_results import recognise
-    from sim.commands.output import check_folder
     from sim.workload.results.model import ReadOptions
 
     read = ReadOptions(line=line, draw_arrivals=draw_arrivals)
@@ -111,23 +110,24 @@ def import_(
     _refuse({"server": lines.server}, "goes without SOURCE")
     format_ = from_ or recognise(source)
     if format_ == SERVER_LOG:
-        from sim.commands.import_server_log import LogOptions, import_server_log
-
         _refuse({"template": template}, "does not go with a server's log")
-        if of_log.results is None:
-            _refuse(read._asdict(), "goes with --results only")
-        import_server_log(
-            source,
-            LogOptions(lines.hardware, of_log.model, lines.command, of_log.results, read),
-            out,
-        )
+        _import_log(source, lines, of_log, read, out)
         return
     _refuse(asdict(lines), "goes without SOURCE, or with a server's log")
     _refuse(asdict(of_log), "goes with a server's log only")
-    check_folder(out, source)
-    if source.resolve() == out.resolve():
-        raise InputError(f"--out {out}: is the folder that is imported: give another")
     _import_results(source, format_, read, out, template)
+
+
+def _import_log(
+    source: Path, lines: CommandLines, of_log: OfServerLog, read: "ReadOptions", out: Path
+) -> None:
+    """Write the scenario of the server that wrote a log."""
+    from sim.commands.import_server_log import LogOptions, import_server_log
+
+    if of_log.results is None:
+        _refuse(read._asdict(), "goes with --results only")
+    options = LogOptions(lines.hardware, of_log.model, lines.command, of_log.results, read)
+    import_server_log(source, options, out)
 
 
 def _refuse(options: dict[str, object], reason: str) -> None:
@@ -142,10 +142,13 @@ def _import_results(
 ) -> None:
     """Write the folder of workload, measured run and scenario, and print what was measured."""
     from sim.commands import import_results as results
-    from sim.commands.output import print_line
+    from sim.commands.output import check_folder, print_line
     from sim.commands.recorded_scenario import compose_scenario
     from sim.core.messages import say
 
+    check_folder(out, source)
+    if source.resolve() == out.resolve():
+        raise InputError(f"--out {out}: is the folder that is imported: give another")
     read = results.read_source(source, format_, options)
     composed = compose_scenario(
         read.facts, read.requests, source=source, out=out, template=template

@@ -34,8 +34,8 @@ _TRANSFER_HINT = (
 )
 _CONFIG = re.compile(r"--config(=.*)?")
 # The settings of a server, in either family, with which it speculates.
-_DRAFTS = {"speculative_algorithm", "speculative_config"}
-_ACCEPTANCE_RATE = 0.7
+DRAFTS = {"speculative_algorithm", "speculative_config"}
+UNKNOWN_ACCEPTANCE = {"rate": 0.7}
 _ACCEPTANCE_HINT = (
     "PLACEHOLDER: the command lines do not say how many draft tokens are accepted. Servers log it."
 )
@@ -161,8 +161,8 @@ def _compose(
         data |= pools
         hints += found
     servers_of = data["pools"].values() if "pools" in data else (data,)
-    if any(_DRAFTS.intersection(each["scheduler"]) for each in servers_of):
-        data["acceptance"] = {"rate": _ACCEPTANCE_RATE}
+    if any(DRAFTS.intersection(each["scheduler"]) for each in servers_of):
+        data["acceptance"] = dict(UNKNOWN_ACCEPTANCE)
         hints.append(Hint("acceptance", _ACCEPTANCE_HINT))
     if bench.slo:
         data["slo"] = bench.slo

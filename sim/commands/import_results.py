@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.files import all_or_none, write_text
-from sim.core.packed import STDIN, open_file
+from sim.core.packed import STDIN, open_file, read_lines
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.families import RESULT_FORMATS, SERVER_LOG, open_server_log
 from sim.runlog.measured import write_measured
@@ -22,7 +22,6 @@ from sim.workload.kinds.stats import WorkloadStats, workload_stats
 from sim.workload.results import ResultFormat
 from sim.workload.results.measured import in_order, measured_of, write_workload
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
-from sim.workload.traces.files import read_lines
 
 # To recognise a format by its JSON keys, this many characters at the beginning of a file are read.
 _NUM_SNIFFED_CHARS = 1 << 18
@@ -63,7 +62,8 @@ def recognise(path: Path) -> str | None:
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
     if found is not None:
         return found.name
-    return SERVER_LOG if path.is_file() and _is_server_log(path) else None
+    is_file = path == STDIN or path.is_file()
+    return SERVER_LOG if is_file and _is_server_log(path) else None
 
 
 def _is_server_log(path: Path) -> bool:
@@ -82,9 +82,9 @@ def _refuse_server_log(path: Path) -> None:
     """
     if path.is_dir():
         return
-    for line in read_lines(path):
+    for text in _texts(path):
         for mark, reason in _SERVER_LOGS.items():
-            if mark in line.text:
+            if mark in text:
                 raise InputError(f"{path}: {reason}")
 
 
@@ -143,17 +143,23 @@ def _sniff_file(path: Path) -> ResultFormat | None:
     ]
     keys: set[str] = set()
     num_seen = 0
-    for line in read_lines(path):
-        if num_seen < _NUM_SNIFFED_CHARS and _is_json(line.text):
-            keys |= set(_KEY.findall(line.text[: _NUM_SNIFFED_CHARS - num_seen]))
-            num_seen += len(line.text)
+    for text in _texts(path):
+        if num_seen < _NUM_SNIFFED_CHARS and _is_json(text):
+            keys |= set(_KEY.findall(text[: _NUM_SNIFFED_CHARS - num_seen]))
+            num_seen += len(text)
             for needed, format_ in _BY_KEYS:
                 if needed <= keys:
                     return format_
         for test, format_ in line_tests:
-            if test(line.text):
+            if test(text):
                 return format_
     return None
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The lines, also of a log that is not all UTF-8."""
+    for line in read_lines(path):
+        yield line.decode("utf-8-sig", errors="replace")
 
 
 WORKLOAD, MEASURED, SCENARIO = "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"

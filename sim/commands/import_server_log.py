@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from sim.commands import import_results as results
-from sim.commands.import_commands import sections_of
+from sim.commands.import_commands import DRAFTS, UNKNOWN_ACCEPTANCE, sections_of
 from sim.commands.output import check_folder, print_line
 from sim.commands.recorded_scenario import TRAFFIC, Hint, known_model, scenario_name, scenario_text
 from sim.commands.runnable import runnable
@@ -92,11 +92,15 @@ def import_server_log(source: Path, options: LogOptions, out: Path) -> None:
     check_folder(out, source)
     log = open_server_log([source])
     with _errors_of(source):
-        traffic = _traffic_of(options, log, _read(log))
+        requests, accepted_tokens = _read(log)
+        traffic = _traffic_of(options, log, requests)
         if not log.server.flags:
             raise InputError("has no line of the server's settings: the log's beginning is missing")
         system = options.hardware.replace("-", "_")
         data, hints = _compose(source, log.server, options.model, system, traffic)
+        if DRAFTS.intersection(data["scheduler"]):
+            data["acceptance"], hint = _acceptance(accepted_tokens)
+            hints.append(hint)
         # The files of the traffic are not written yet.
         other, hints = runnable({**data, "workload": dict(_PLACEHOLDER_TRAFFIC)}, hints, out)
     data = {**other, "workload": traffic.workload}
@@ -131,8 +135,11 @@ def _errors_of(source: Path) -> Iterator[None]:
         raise InputError(text) from None
 
 
-def _read(log: ServerLog) -> LoggedRequests | None:
-    """Read all of the log; the requests of its last start, None: its lines do not tell them."""
+def _read(log: ServerLog) -> tuple[LoggedRequests | None, float | None]:
+    """Read all of the log; the requests of its last start, and tokens accepted in a step.
+
+    None: its lines do not tell them, or it has no drafts.
+    """
     counter, was_ready = RequestCounter(), False
     for event in log.events():
         server = log.server
@@ -143,7 +150,8 @@ def _read(log: ServerLog) -> LoggedRequests | None:
         was_ready = server.is_ready
         counter.take(event)
     found = counter.requests()
-    return found if found.at_us and found.output_tokens is not None else None
+    is_told = bool(found.at_us) and found.output_tokens is not None
+    return found if is_told else None, counter.accepted_tokens_per_step
 
 
 def _count(server: LoggedServer, flag: str) -> int | None:
@@ -258,6 +266,15 @@ def _id_of(logged: str) -> str:
     """The id that a path in Hugging Face's cache has, `models--org--name/...`; else the path."""
     stored = next((part for part in PurePosixPath(logged).parts if part.startswith(_STORED)), "")
     return stored.removeprefix(_STORED).replace("--", "/", 1) or logged.rstrip("/")
+
+
+def _acceptance(accepted_tokens: float | None) -> tuple[dict[str, float], Hint]:
+    if accepted_tokens is None:
+        text = "PLACEHOLDER: this log does not say how many draft tokens were accepted."
+        return dict(UNKNOWN_ACCEPTANCE), Hint("acceptance", text)
+    mean_length = round(max(1.0, accepted_tokens), 4)
+    text = f"A step yielded {mean_length} tokens of a request in the mean, by the log."
+    return {"mean_length": mean_length}, Hint("acceptance", text)
 
 
 def _write(out: Path, traffic: _Traffic, text: str) -> None:

@@ -12,7 +12,7 @@ US_PER_S = 1_000_000
 NO_YEAR = 1972
 # Seconds since 1970 have ten digits until the year 2286.
 _COUNT = re.compile(rb"(\d{10,19})(?:\.(\d{1,9}))?(?![\d.])")
-_COUNT_DIGITS = 10
+_COUNT_DIGITS, _US_DIGITS = 10, 16
 _ISO = re.compile(
     rb"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?(?!\d)"
 )
@@ -54,10 +54,12 @@ class LineTimes:
         return self._second_us + self._of_fraction(fraction)
 
     def _stamp_us(self, before: bytes) -> int | None:
-        if (service := _COMPOSE.match(before)) is not None:
+        if b"| " in before and (service := _COMPOSE.match(before)) is not None:
             before = before[service.end() :]
         if (found := _COUNT.match(before)) is not None:
             count, fraction = found.groups()
+            if fraction is None and len(count) == _US_DIGITS and self.resolution_us == 1:
+                return int(count)
             second, rest = count[:_COUNT_DIGITS], count[_COUNT_DIGITS:]
             if len(rest) % 3 or (rest and fraction):
                 return None

@@ -18,6 +18,7 @@ from sim.server_log.records import FieldValue, Kind, LogEvent, Rank
 # More than this are another tool's work, or a damaged number.
 _MAX_REQUESTS = 10**6
 _MAX_TOKENS = 10**7
+_ACCEPTED = "accepted_tokens_per_step"
 
 
 Size = TypeVar("Size", int, float)
@@ -69,16 +70,36 @@ class RequestCounter:
         self._chains: dict[Rank, _Chain] = {}
         self._generated = 0.0
         self._num_waited = self._num_posts = 0
+        self._accepted_tokens = self._accepted_weight = 0.0
+
+    @property
+    def accepted_tokens_per_step(self) -> float | None:
+        """The mean over all steps, with the token that needs no draft; None: there are no drafts.
+
+        A line counts as much as the rows, or the draft tokens, that it tells of.
+        """
+        if not self._accepted_weight:
+            return None
+        return self._accepted_tokens / self._accepted_weight
 
     def take(self, event: LogEvent) -> None:
         fields = event.fields
         if event.kind is Kind.PREFILL and event.at_us is not None:
             self._prefill(event.rank, event.at_us, fields)
         elif event.kind is Kind.DECODE:
-            rows = _number(fields, "num_running") * _number(fields, "accepted_tokens_per_step", 1)
-            self._generated += rows * (self.decode_steps or 0)
+            rows = _number(fields, "num_running")
+            tokens = rows * _number(fields, _ACCEPTED, 1)
+            self._generated += tokens * (self.decode_steps or 0)
+            self._accept(fields, rows)
+        elif event.kind is Kind.SPECULATION:
+            self._accept(fields, _number(fields, "num_draft_tokens"))
         elif event.kind is Kind.HTTP:
             self._num_posts += fields["method"] == "POST"
+
+    def _accept(self, fields: dict[str, FieldValue], weight: float) -> None:
+        if _ACCEPTED in fields:
+            self._accepted_tokens += weight * _number(fields, _ACCEPTED)
+            self._accepted_weight += weight
 
     def _prefill(self, rank: Rank, at_us: int, fields: dict[str, FieldValue]) -> None:
         chain = self._chains.setdefault(rank, _Chain())

@@ -174,6 +174,31 @@ def test_ranks_of_dp_attention_share_what_is_given(import_log):
     assert data["scheduler"]["schedule_conservativeness"] == 1.0
 
 
+def test_accepted_draft_tokens_are_those_of_the_log(import_log):
+    """Weighted by rows: 6 of 3.0 tokens and 2 of 1.0 are 2.5 in the mean."""
+    drafts = {
+        "speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 4,
+    }  # fmt: skip
+    lines = [
+        decode(second, rows).replace("cuda graph", f"accept len: {length}, cuda graph")
+        for second, rows, length in ((10, 6, 3.0), (11, 2, 1.0))
+    ]
+    write_log(prefill(10, 2, 700), *lines, args=sglang_args(**drafts))
+    assert scenario_of(import_log())["acceptance"] == {"mean_length": 2.5}
+    write_log(prefill(10, 2, 700), decode(10, 2), args=sglang_args(**drafts))
+    ended = import_log()
+    assert scenario_of(ended)["acceptance"] == {"rate": 0.7}
+    assert "PLACEHOLDER: this log does not say how many draft tokens" in ended.err
+
+
+def test_log_that_is_not_all_utf_8_is_recognised(import_log):
+    write_log(prefill(10, 2, 700), decode(10, 2))
+    path = Path("server.log")
+    path.write_bytes(b"\xff\xfe \x00\n" + path.read_bytes())
+    assert import_log().code == 0
+
+
 def test_same_log_gives_the_same_bytes(import_log):
     write_log(prefill(10, 2, 700), decode(10, 2))
     assert import_log().code == 0
