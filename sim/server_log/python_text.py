@@ -1,6 +1,6 @@
-"""Parses the text of Python objects in SGLang's request log.
+"""Parses the text of Python objects in a server's log: its settings, and SGLang's requests.
 
-The text is written by `_dataclass_to_string_truncated` of SGLang 0.5.23
+SGLang 0.5.23 writes requests by `_dataclass_to_string_truncated`
 (`sglang/srt/utils/request_logger.py`). A dataclass is `Name(field=value, ...)`. Dictionaries,
 lists, strings and numbers are written as in Python. A list or string that is longer than the log
 level allows is cut: `[first half] ... [second half]`. Any other object's text is skipped.
@@ -135,7 +135,9 @@ class _Reader:
         pairs: dict[object, object] = {}
         while not self._text.startswith("}", at):
             key, at = self.value(at, depth=depth + 1)
-            at = self._after(": ", at)
+            at = self._after(":", at)
+            # JSON may have no blank.
+            at += self._text.startswith(" ", at)
             value, at = self.value(at, depth=depth + 1)
             pairs[str(key)] = value
             at = self._after_comma(at, "}")
@@ -148,7 +150,11 @@ class _Reader:
             if field is None:
                 raise LogFormatError(f"no field name at column {at + 1}")
             at = self._after("=", field.end())
-            fields[field[0]], at = self.value(at, depth=depth + 1)
+            try:
+                fields[field[0]], at = self.value(at, depth=depth + 1)
+            except LogFormatError:
+                # A set, or another object that looks like a list.
+                fields[field[0]], at = self._skip_text(at)
             at = self._after_comma(at, ")")
         return LoggedDataclass(name, fields), at + 1
 

@@ -180,6 +180,23 @@ def test_version_0_8_logs_all_arguments(read_log):
     assert log.server.flags["port"] == 8000
 
 
+def test_version_0_8_writes_its_compilation_as_json(read_log):
+    log, _ = read_log(
+        [
+            ARGS,
+            (
+                "INFO 04-01 10:00:00 [core.py:58] Initializing a V1 LLM engine (v0.8.5) with "
+                "config: model='a/b', served={'x'}, enforce_eager=False, "
+                'compilation_config={"level":3,"use_inductor":true,"cudagraph_capture_sizes":[2'
+                ',1],"max":2}'
+            ),
+        ]
+    )
+    assert log.server.graph_sizes == (1, 2)
+    assert log.server.settings["served"] == "{'x'}"
+    assert log.server.settings["compilation_config"]["use_inductor"] == "true"
+
+
 def test_times_have_no_year(read_log):
     """1972 stands for it, so that 29 February is a day."""
     _, events = read_log([ITERATION.replace("11-27 09:34:46", "02-29 00:00:01")])
