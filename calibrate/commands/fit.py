@@ -28,7 +28,10 @@ Scenario = Annotated[
 def fit(
     *,
     logs: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="results of a benchmark; or run logs")
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="results of a benchmark; run logs; or an SGLang server's logs"
+        ),
     ],
     out: Annotated[
         Path,
@@ -91,9 +94,10 @@ def fit(
 ) -> None:
     """Fit a scenario's step times to a benchmark's results, or a latency profile to run logs.
 
-    With --scenario: fit host times to a measured run.
+    Also a latency profile to the text logs of an SGLang server. With --scenario: fit host times to
+    a measured run.
     """
-    from calibrate.commands.modes import are_results, only_with, the_one_run
+    from calibrate.commands.modes import are_results, are_server_logs, only_with, the_one_run
 
     of_results = {
         "--kind": kind, "--template": template, "--server": server, "--hardware": hardware,
@@ -118,6 +122,14 @@ def fit(
         fit_results(logs, out, options)
         return
     only_with("results of a benchmark", of_results)
+    if scenario is None and are_server_logs(logs):
+        beside = {"--set": set_, "--first": first, "--per-request": per_request}
+        only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
+        only_with("run logs", {"--folds": folds})
+        from calibrate.commands.fit_server_logs import fit_server_logs
+
+        fit_server_logs(logs, out, name=name, label=label or "", seed=seed or 0)
+        return
     if scenario is None:
         beside = {"--set": set_, "--first": first, "--per-request": per_request}
         only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})

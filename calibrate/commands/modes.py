@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sim.commands.import_results import sniff
+from sim.commands.import_results import recognise, sniff
 from sim.core.errors import InputError
+from sim.families import SERVER_LOG
 
 _SCENARIO_SUFFIXES = (".yaml", ".yml")
 
@@ -22,6 +23,13 @@ def are_results(paths: Sequence[Path]) -> bool:
     with suppress(InputError):
         sniff(paths[0])
         return True
+    return False
+
+
+def are_server_logs(paths: Sequence[Path]) -> bool:
+    """Whether files are the text logs of a server; otherwise they are run logs."""
+    with suppress(InputError):
+        return recognise(paths[0]) == SERVER_LOG
     return False
 
 

@@ -235,11 +235,11 @@ def _settings(
             f"is of a{role} server, which needs others: give --command and a --server for"
             " each of their command lines"
         )
-    model, formats = _model(server.model, given_model)
+    model, formats = model_of_log(server.model, given_model)
     return settings._replace(model=model, quantization={**formats, **settings.quantization})
 
 
-def _model(logged: str, given: str | None) -> tuple[str, dict[str, str]]:
+def model_of_log(logged: str, given: str | None) -> tuple[str, dict[str, str]]:
     """The scenario's model, as given or as the log names it; and formats that differ from its own.
 
     A path in the log is one of another machine: nothing is read there, and its last part counts.

@@ -2,20 +2,22 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from calibrate.rebuild import rebuild
+from calibrate.rebuild import RebuiltRun, rebuild
 from realrun.server.executor import LaunchedBatch, TorchExecutor
 from realrun.server.real_server import RealServer
 from realrun.server.traffic import WorkloadTraffic
 from realrun.tokens.outputs import ForcedTokens
+from sim.core.batch import Batch
 from sim.engine.page_pool import PageCounts
 from sim.families import build_engine
 from sim.latency.features import step_features
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.build import build_scheduler_config
+from sim.scenario.load import LoadedScenario
 from sim.workload.kinds.build import build_workload
 from tests.support.measured_runs import MADE_UP
 
@@ -48,16 +50,16 @@ USUAL = Times()
 class Clock:
     """A clock that stands still unless something takes time."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.time_ns = 0
 
-    def now_ns(self):
+    def now_ns(self) -> int:
         return self.time_ns
 
-    def of_counter_ns(self, counter_ns):
+    def of_counter_ns(self, counter_ns: int) -> int:
         return counter_ns
 
-    def sleep_until(self, time_ns):
+    def sleep_until(self, time_ns: int) -> None:
         self.time_ns = max(self.time_ns, time_ns)
 
 
@@ -66,20 +68,20 @@ class _Submitted(NamedTuple):
     end_ns: int
 
     @property
-    def forward_ns(self):
+    def forward_ns(self) -> int:
         return self.end_ns - self.start_ns
 
 
 class Device(TorchExecutor):
     """An executor that computes nothing; its steps take the given times."""
 
-    def __init__(self, clock, times):
+    def __init__(self, clock: Clock, times: Times) -> None:
         self.clock, self.times = clock, times
         self.tokens = ForcedTokens()
         self._free_ns = 0
         self._stalls = list(times.stalls)
 
-    def launch(self, batch):
+    def launch(self, batch: Batch) -> Any:
         step, times = step_features(batch), self.times
         while self._stalls and self._stalls[0][0] <= self.clock.time_ns:
             self.clock.time_ns += self._stalls.pop(0)[1]
@@ -96,8 +98,8 @@ class Device(TorchExecutor):
         self._free_ns = max(start_ns + device_ns, launched_ns - 100 * US)
         return LaunchedBatch(
             batch=batch,
-            submitted=_Submitted(start_ns, self._free_ns),
-            work=SimpleNamespace(sample_ns=0),
+            submitted=cast("Any", _Submitted(start_ns, self._free_ns)),
+            work=cast("Any", SimpleNamespace(sample_ns=0)),
             padded_rows=graph,
             max_decode_ctx=0,
             samples=np.ones(step.num_prefill_rows + step.num_decode_rows, dtype=np.int64),
@@ -105,18 +107,20 @@ class Device(TorchExecutor):
             launch_ns=launch_ns,
         )
 
-    def take_result(self, launched):
+    def take_result(self, launched: Any) -> Any:
         self.clock.time_ns = max(self.clock.time_ns, launched.submitted.end_ns) + 50 * US
         return self.tokens.take(launched.batch, np.empty(0, dtype=np.int64))
 
-    def note_cached_prefills(self, batch):
+    def note_cached_prefills(self, batch: Batch) -> None:
         pass
 
-    def forget(self, rid):
+    def forget(self, rid: str) -> None:
         self.tokens.forget(rid)
 
 
-def serve(path, loaded, times=USUAL, num_reserved=0):
+def serve(
+    path: Path, loaded: LoadedScenario, times: Times = USUAL, num_reserved: int = 0
+) -> RebuiltRun:
     """Serve a scenario; returns its log, read back. `num_reserved` pages are never freed."""
     config = build_scheduler_config(loaded.scenario, base_dir=Path())
     workload = build_workload(loaded.scenario.workload, seed=loaded.scenario.seed, base_dir=Path())
@@ -125,7 +129,9 @@ def serve(path, loaded, times=USUAL, num_reserved=0):
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     pool.reserve(num_reserved)
     engine = build_engine(config, pool=pool, executor=device)
-    server = RealServer(engine, device, WorkloadTraffic(workload), clock, overlaps=config.overlaps)
+    server = RealServer(
+        engine, device, WorkloadTraffic(workload), cast("Any", clock), overlaps=config.overlaps
+    )
     server.serve()
     meta = {
         "source": "realrun",

@@ -1,0 +1,45 @@
+"""`calibrate fit SERVER.LOG...`: from the text logs of a server to a latency profile."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sim.commands.output import print_line, print_table
+from sim.core.errors import InputError
+from sim.core.files import check_target, refuse_input, write_text
+
+
+def fit_server_logs(
+    logs: Sequence[Path], output: Path, *, name: str | None, label: str, seed: int
+) -> None:
+    """Fit a profile to the logs of one server under several loads, write it, and print its errors.
+
+    Raises:
+        InputError: a log is bad (see `calibrate.server_logs.fit`), its model is not known, or the
+            file cannot be written.
+    """
+    from calibrate.server_logs.fit import fit_server_logs as fit
+    from calibrate.tables import error_table, term_table
+    from sim.commands.import_server_log import model_of_log
+    from sim.latency.architectures.model_key import find_model, shape_of
+    from sim.latency.profile.format import profile_text
+
+    if output.suffix != ".json":
+        raise InputError(f"{output}: expected a name that ends in .json")
+    check_target(output)
+    refuse_input(output)
+    found = fit(logs, name=name or output.stem, label=label, seed=seed)
+    key, _ = model_of_log(found.server.model, None)
+    shape = shape_of(find_model(key, Path()))
+    write_text(output, profile_text(found.profile.model_copy(update={"model": shape.name})))
+    print_table(error_table(found.profile))
+    print_table(term_table(found.profile))
+    print_line(
+        f"{found.num_decodes} groups of decode steps, {found.num_stretches} stretches with prefills"
+    )
+    print_line("The host's time between two steps is in these times: no host preset beside them.")
+    print_line(
+        f"host: {{cold_start_s: {found.cold_start_s:.3g}, cold_start_tokens:"
+        f" {found.cold_start_tokens}}} is what the first prompts after an idle time took longer."
+    )
+    print_line("A log does not have the front end's time: host.front_end_s is not known from it.")
+    print_line(f"profile: {output}")

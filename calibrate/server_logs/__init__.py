@@ -1,0 +1,1 @@
+"""Step times of a server from the text logs that it wrote."""

@@ -1,0 +1,217 @@
+"""What an SGLang server's log says of how long its steps take.
+
+A decode line has the rate at which tokens were generated since the decode line before, so the time
+between both: with `decode_log_interval=1` the period of a step. Neighbouring periods are uneven,
+because a result is logged when the host gets to it, so steps are taken together.
+
+A prefill line has no duration. Its batch delays the decode line after it, but by less than it took:
+SGLang looks at the clock when it has something to log. So the time of prefill batches is what the
+wall clock has left when all decode steps of a stretch are taken out:
+
+    wall clock    |-------------------- 21 s ---------------------|
+    decode steps  1,100 of 15.9 ms: 17.5 s
+    left          3.5 s for 31 prefill batches with 28,600 tokens
+
+The wall clock of a log has whole seconds, so stretches are long. After an idle time the periods
+are right to the millisecond, too: the first decode line is as late as the first batches took.
+"""
+
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import log1p
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.server_log.read import ServerLog
+from sim.server_log.records import Kind, LogEvent
+
+_US_PER_S = 1_000_000
+# Tokens of all rows a second, and with drafts the tokens that a step gives a row.
+_RATES = ("generated_tokens_per_s", "accepted_tokens_per_step")
+# Decode lines after a prefill line whose periods may have parts of the prefill.
+_NUM_DELAYED = 4
+# Decode lines before a prefill line that may have parts of it, too.
+_NUM_BEFORE = 2
+# Steps whose mean contexts differ by less than this share are taken together; fewer than so many
+# are too uneven.
+_ALIKE, _FEWEST_ALIKE = 0.1, 12
+# A step that takes so many times the median has something else in it.
+_UNUSUAL = 2.0
+# The server was idle if it logged nothing for longer.
+_IDLE_US = 3 * _US_PER_S
+# A period of this length has an idle time in it.
+_LONGEST_WAVE_S = 20.0
+# A wave with fewer tokens is a test of the server's health.
+_FEWEST_TOKENS = 1_000
+_STRETCH_US = 20 * _US_PER_S
+
+
+class DecodeTime(NamedTuple):
+    """Decode steps with the same rows and about as long contexts.
+
+    Attributes:
+        num_rows: rows of each.
+        num_context_tokens: KV tokens of all rows, the mean over the steps.
+        step_ns: how long a step took, the mean.
+        in_graph: whether they ran in a CUDA graph.
+    """
+
+    num_rows: int
+    num_context_tokens: int
+    step_ns: float
+    in_graph: bool
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A part of a log in which the server was busy.
+
+    Attributes:
+        wall_s: how long it was.
+        decodes: rows of each of its decode steps, and KV tokens.
+        num_batches, num_tokens: of its prefill.
+        after_idle: it is the first batches after an idle time, and their first decode step.
+    """
+
+    wall_s: float = 0.0
+    decodes: list[tuple[int, int]] = field(default_factory=list)
+    num_batches: int = 0
+    num_tokens: int = 0
+    after_idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTimes:
+    """What a log tells about step times."""
+
+    decodes: Sequence[DecodeTime]
+    stretches: Sequence[Stretch]
+
+
+def read_times(log: ServerLog) -> LoggedTimes:
+    """Read a log to its end. Only lines of the first rank count.
+
+    Raises:
+        InputError: the log cannot be read, or has no decode lines.
+    """
+    reader = _Reader()
+    for event in log.events():
+        if event.kind in {Kind.PREFILL, Kind.DECODE} and not event.rank.tp and not event.rank.dp:
+            reader.take(event, _interval(log))
+    decodes = reader.decodes()
+    if not decodes:
+        raise InputError("has no decode lines with a rate of generated tokens, so nothing to fit")
+    return LoggedTimes(decodes, reader.stretches)
+
+
+def _interval(log: ServerLog) -> int:
+    """How many decode steps there are from one decode line to the next."""
+    given = log.server.flags.get("decode_log_interval")
+    return given if type(given) is int and given > 0 else 1
+
+
+@dataclass(slots=True)
+class _Alike:
+    """The times of decode steps that are alike, and the sum of their KV tokens."""
+
+    num_tokens: int = 0
+    steps_s: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def mean_s(self) -> float:
+        """The mean, without those that have something else in them."""
+        steps_s = np.array(self.steps_s)
+        return float(steps_s[steps_s < _UNUSUAL * np.median(steps_s)].mean())
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.stretches: list[Stretch] = []
+        self._alike: defaultdict[tuple[int, bool, int], _Alike] = defaultdict(_Alike)
+        self._calm: deque[tuple[int, int, bool, float]] = deque()
+        self._num_calm = 0
+        self._before_us: int | None = None
+        self._start_us = 0
+        self._stretch = Stretch()
+        self._wave: Stretch | None = None
+
+    def take(self, event: LogEvent, interval: int) -> None:
+        at_us = event.at_us
+        if at_us is None:
+            return
+        is_idle = self._before_us is None or at_us - self._before_us > _IDLE_US
+        self._before_us = at_us
+        if is_idle:
+            self._begin(at_us)
+        if event.kind is Kind.PREFILL:
+            if self._wave is None and not _whole(event, "num_running"):
+                self._wave = Stretch(after_idle=True)
+            self._take_prefill(int(event.fields.get("num_new_tokens", 0)))  # type: ignore[arg-type]
+        else:
+            self._take_decode(event, at_us, interval)
+
+    def _begin(self, at_us: int) -> None:
+        self._start_us, self._stretch = at_us, Stretch()
+
+    def _take_prefill(self, num_tokens: int) -> None:
+        self._num_calm = 0
+        self._calm.clear()
+        for stretch in (self._stretch, self._wave):
+            if stretch is not None:
+                stretch.num_batches += 1
+                stretch.num_tokens += num_tokens
+
+    def _take_decode(self, event: LogEvent, at_us: int, interval: int) -> None:
+        rows = _whole(event, "num_running")
+        tokens = _whole(event, "num_used_tokens") or _whole(event, "num_used_full_tokens")
+        rate, accepted = (event.fields.get(name) for name in _RATES)
+        if not rows or not isinstance(rate, int | float) or rate <= 0:
+            return
+        per_row = accepted if isinstance(accepted, int | float) and accepted >= 1 else 1
+        period_s = rows * per_row * interval / rate
+        self._stretch.decodes += [(rows, tokens)] * interval
+        wave, self._wave = self._wave, None
+        if wave is not None and wave.num_tokens >= _FEWEST_TOKENS and period_s < _LONGEST_WAVE_S:
+            wave.decodes.append((rows, tokens))
+            wave.wall_s = period_s
+            self.stretches.append(wave)
+        if self._num_calm >= _NUM_DELAYED:
+            in_graph = event.fields.get("cuda_graph") is not False
+            self._calm.append((rows, tokens, in_graph, period_s / interval))
+            if len(self._calm) > _NUM_BEFORE:
+                self._take_calm(*self._calm.popleft())
+            if at_us - self._start_us >= _STRETCH_US:
+                self._end_stretch(at_us)
+        self._num_calm += 1
+
+    def _take_calm(self, rows: int, tokens: int, in_graph: bool, step_s: float) -> None:
+        alike = self._alike[rows, in_graph, int(log1p(tokens / rows) / _ALIKE)]
+        alike.num_tokens += tokens
+        alike.steps_s.append(step_s)
+
+    def _end_stretch(self, at_us: int) -> None:
+        self._stretch.wall_s = (at_us - self._start_us) / _US_PER_S
+        if self._stretch.num_batches:
+            self.stretches.append(self._stretch)
+        self._start_us, self._stretch = at_us, Stretch()
+
+    def decodes(self) -> list[DecodeTime]:
+        return [
+            DecodeTime(
+                num_rows=rows,
+                num_context_tokens=round(alike.num_tokens / len(alike.steps_s)),
+                step_ns=NS_PER_S * alike.mean_s(),
+                in_graph=in_graph,
+            )
+            for (rows, in_graph, _), alike in sorted(self._alike.items())
+            if len(alike.steps_s) >= _FEWEST_ALIKE
+        ]
+
+
+def _whole(event: LogEvent, name: str) -> int:
+    value = event.fields.get(name, 0)
+    return int(value) if isinstance(value, int | float) else 0
