@@ -79,10 +79,11 @@ def fit_server_logs(paths: Sequence[Path], *, name: str, label: str, seed: int) 
     logs = [(path, open_server_log([path])) for path in paths]
     read: list[tuple[Path, LoggedTimes]] = []
     for path, log in logs:
-        try:
-            read.append((path, read_times(log)))
-        except InputError as error:
-            raise InputError(f"{path}: {error}" if error.key is None else str(error)) from None
+        times = read_times(log)
+        if not times.decodes:
+            reason = "has no decode lines with a rate of generated tokens, so nothing to fit"
+            raise InputError(f"{path}: {reason}")
+        read.append((path, times))
     servers = [log.server for _, log in logs]
     _check_one_server(paths, servers)
     graphs = servers[-1].graph_sizes

@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LogEvent
@@ -97,16 +96,13 @@ def read_times(log: ServerLog) -> LoggedTimes:
     """Read a log to its end. Only lines of the first rank count.
 
     Raises:
-        InputError: the log cannot be read, or has no decode lines.
+        InputError: the log cannot be read.
     """
     reader = _Reader()
     for event in log.events():
         if event.kind in {Kind.PREFILL, Kind.DECODE} and not event.rank.tp and not event.rank.dp:
             reader.take(event, _interval(log))
-    decodes = reader.decodes()
-    if not decodes:
-        raise InputError("has no decode lines with a rate of generated tokens, so nothing to fit")
-    return LoggedTimes(decodes, reader.stretches)
+    return LoggedTimes(reader.decodes(), reader.stretches)
 
 
 def _interval(log: ServerLog) -> int:

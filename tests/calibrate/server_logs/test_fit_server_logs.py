@@ -119,6 +119,7 @@ def test_logs_that_cannot_be_fitted_get_one_line(logs, tmp_path, capsys, damage,
     assert main(["fit", str(path), "-o", str(tmp_path / "profile.json")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
+    assert error.startswith(f"calibrate: {path}: ") or reason == "own/model"
     assert reason in error
     assert not (tmp_path / "profile.json").exists()
 
