@@ -1,6 +1,7 @@
 """Looks step times up in a recording by what a step computes, not by the step's number."""
 
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 
 import numpy as np
@@ -43,9 +44,18 @@ class NearestStepLatency:
             if len(numbers := np.flatnonzero(modes == mode))
         }
         self._of_all = _Recorded(np.arange(len(self._steps)), quantities / self._unit)
+        self._begin()
+
+    def _begin(self) -> None:
         self._next = 0
         # A cache, because `consume` looks up the same steps again.
         self._nearest = lru_cache(maxsize=1024)(self._find_nearest)
+
+    def from_the_beginning(self) -> "NearestStepLatency":
+        """The same recording for another run; what was looked up before is found at once."""
+        other = copy(self)
+        other._begin()
+        return other
 
     def nearest(self, step: StepFeatures) -> int:
         """The number of the recorded step that is nearest to this one."""
@@ -99,9 +109,13 @@ class _Recorded:
 
     def __init__(self, numbers: Int64, quantities: NDArray[np.float64]) -> None:
         self._numbers, self._tree = numbers, cKDTree(quantities)
+        self._found: dict[bytes, list[int]] = {}
 
     def nearest(self, quantities: NDArray[np.float64]) -> list[int]:
         """The numbers of all steps with the smallest sum of differences."""
-        distance, _ = self._tree.query(quantities, p=1)
-        places = self._tree.query_ball_point(quantities, distance + _EQUAL, p=1)
-        return [int(number) for number in self._numbers[places]]
+        key = quantities.tobytes()
+        if (found := self._found.get(key)) is None:
+            distance, _ = self._tree.query(quantities, p=1)
+            places = self._tree.query_ball_point(quantities, distance + _EQUAL, p=1)
+            found = self._found[key] = [int(number) for number in self._numbers[places]]
+        return found

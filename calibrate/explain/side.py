@@ -145,7 +145,10 @@ def read_side(
     if path.suffix in {".yaml", ".yml"}:
         return _of_scenario(path, overrides)
     run = rebuild(path, base_dir, skip)
-    make = partial(RecordedTimes, run.recorded.steps, overlaps=run.overlaps)
+    times = RecordedTimes(run.recorded.steps, overlaps=run.overlaps)
+
+    def make() -> StepTimes:
+        return times.from_the_beginning()
 
     world = World(
         workload=run.workload,
@@ -153,7 +156,7 @@ def read_side(
         prefill=make,
         decode=make,
         gaps=make,
-        stalls=make().stalls(),
+        stalls=times.stalls(),
     )
     return Side(
         name=run.name,

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
@@ -142,9 +143,19 @@ class RecordedTimes:
         device_ns = np.array([time.device_ns for time in self._measured], dtype=np.float64)
         host_ns = np.array([time.host_ns for time in self._measured], dtype=np.float64)
         self._device, self._host = _Fitted(self._steps, device_ns), _Fitted(self._steps, host_ns)
+        self._begin()
+
+    def _begin(self) -> None:
         self._asked: StepFeatures | None = None
         self._found: int | None = None
         self.num_asked, self.num_unlike = 0, 0
+
+    def from_the_beginning(self) -> "RecordedTimes":
+        """The same times for another simulation."""
+        other = copy(self)
+        other._nearest = self._nearest.from_the_beginning()
+        other._begin()
+        return other
 
     def stalls(self) -> list[Stall]:
         """What took much longer than steps like it, in the order of the log."""
