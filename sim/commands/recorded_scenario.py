@@ -36,7 +36,7 @@ TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
 # `cooldown` are not among them.
 _FROM_TEMPLATE = (
     "seed", "model", "hardware", "latency", "host", "scheduler", "acceptance", "replicas",
-    "autoscale", "router", "pools", "transfer", "slo",
+    "autoscale", "router", "pools", "transfer", "slo", "fitted",
 )  # fmt: skip
 _PLACEHOLDER_LATENCY = {
     "kind": "linear",

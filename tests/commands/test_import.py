@@ -132,13 +132,18 @@ def test_import_takes_all_but_traffic_from_a_template(simulate, results, scenari
              "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
              "vocab_size": 1000}  # fmt: skip
     Path("configs/tiny.json").write_text(json.dumps(shape), encoding="utf-8")
-    scenario_with("model: configs/tiny.json\nsweep: {scheduler.page_size: [16, 32]}\n")
+    fitted = (
+        "fitted: {requests: 9, runs: 1, held_out: 9, concurrency: [1, 2], prompt_tokens: [8, 9],"
+        f" output_tokens: [3, 4], ttft: 0.1, tpot: 0.1, settings: {'0' * 16}}}"
+    )
+    scenario_with(f"model: configs/tiny.json\n{fitted}\nsweep: {{scheduler.page_size: [16, 32]}}\n")
     ended = simulate("import", "results.json", "--out", "out", "--template", "study.yaml")
     assert ended.code == 0
     assert "PLACEHOLDER" not in ended.err
     made, template = load_scenario("out/scenario.yaml"), load_scenario("study.yaml")
-    for section in ("latency", "scheduler", "slo", "seed"):
+    for section in ("latency", "scheduler", "slo", "seed", "fitted"):
         assert getattr(made.scenario, section) == getattr(template.scenario, section)
+    assert made.scenario.fitted is not None
     assert made.scenario.sweep is None
     assert made.scenario.model == "../configs/tiny.json"
     assert made.scenario.workload.path == "workload.jsonl.gz"
