@@ -134,7 +134,7 @@ def test_import_takes_all_but_traffic_from_a_template(simulate, results, scenari
     Path("configs/tiny.json").write_text(json.dumps(shape), encoding="utf-8")
     fitted = (
         "fitted: {requests: 9, runs: 1, held_out: 9, concurrency: [1, 2], prompt_tokens: [8, 9],"
-        f" output_tokens: [3, 4], ttft: 0.1, tpot: 0.1, settings: {'0' * 16}}}"
+        f" output_tokens: [3, 4], ttft: 0.1, tpot: 0.1, settings: {'a' * 16}}}"
     )
     scenario_with(f"model: configs/tiny.json\n{fitted}\nsweep: {{scheduler.page_size: [16, 32]}}\n")
     ended = simulate("import", "results.json", "--out", "out", "--template", "study.yaml")
