@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.flags import Command, Flags, flag_of, plain_value
+from sim.core.flags import Command, Flags, flag_of, plain_value, other_flags
 from sim.core.messages import shorten
 from sim.core.versions import entry_for
 from sim.engine.server_config import BOTH, DECODE, PREFILL
@@ -36,7 +36,6 @@ from sim.sglang.launch_flags import (
     SPECULATIVE_OPTIONS,
     take_speculative,
 )
-from sim.sglang.other_flags import OTHER_FLAGS
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.states import KEY as STATES
 from sim.sglang.section.window import KEY as WINDOW
@@ -64,6 +63,7 @@ _VARIABLES = Variables(
     keys=frozenset(KEYS.variables.values()),
 )  # fmt: skip
 _WHERE = "--server"
+OTHER_FLAGS = other_flags("sim.sglang")
 _EVICTION_KEY = "radix_eviction_policy_config"
 _SWITCHES = {
     **{flag_of(key)[2:]: key for key in KEYS.switches},

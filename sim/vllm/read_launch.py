@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.flags import Command, Effect, Flags, flag_of
+from sim.core.flags import Command, Effect, Flags, flag_of, other_flags
 from sim.core.messages import shorten
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
@@ -26,7 +26,6 @@ from sim.family.launch_command import (
 )
 from sim.family.section import is_valid
 from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES
-from sim.vllm.other_flags import OTHER_FLAGS
 from sim.vllm.section.groups import KVCacheGroup, groups_for_model
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
@@ -56,6 +55,7 @@ _VARIABLES = Variables(
     ),
 )  # fmt: skip
 _WHERE = "--server"
+OTHER_FLAGS = other_flags("sim.vllm")
 _SWITCHES = {
     **{flag_of(key)[2:]: key for key in KEYS.switches},
     "enable-expert-parallel": "enable_expert_parallel", "ep": "enable_expert_parallel",
