@@ -28,8 +28,7 @@ from silicon.scores import Judged, quantity_of
 from silicon.simulate import kept_outcomes
 from sim.confidence import intervals, measured
 from sim.confidence.intervals import LACKS, Nearness, distances, lacking, spread_of
-from sim.confidence.measured import METRICS, NAMES, SIZES, MeasuredServers
-from sim.confidence.point import Load, Point, point_of
+from sim.confidence.measured import METRICS, NAMES, SIZES, Load, MeasuredServers, Point, point_of
 from sim.core.arrays import Bools, Float64
 from sim.core.files import json_text, write_text
 from sim.scenario.load import load_scenario_text

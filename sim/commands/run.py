@@ -19,8 +19,7 @@ from sim.command_line import (
     out_option,
     with_tracebacks,
 )
-from sim.commands.one_server import OneServer
-from sim.commands.without_file import File, scenario_text
+from sim.commands.without_file import File, OneServer, scenario_text
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:

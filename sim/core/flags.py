@@ -3,10 +3,8 @@
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from importlib.resources import files
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -108,19 +106,6 @@ class OtherFlags(NamedTuple):
     @property
     def names(self) -> frozenset[str]:
         return self.values | self.switches | self.lists
-
-
-def other_flags(package: str) -> tuple[OtherFlags, ...]:
-    """The groups of a package's `other_flags.toml`, in which blanks separate the names."""
-    text = (files(package) / "other_flags.toml").read_text(encoding="utf-8")
-    return tuple(
-        OtherFlags(
-            Effect[group["effect"]],
-            group.get("reason", ""),
-            *(frozenset(group.get(kind, "").split()) for kind in ("values", "switches", "lists")),
-        )
-        for group in tomllib.loads(text)["group"]
-    )
 
 
 class ReadFlags(NamedTuple):

@@ -1,13 +1,15 @@
 """The command that launches a real server: as settings make it, and as a user wrote it."""
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.flags import Command, Effect, ReadFlags, plain_value
+from sim.core.flags import Command, Effect, OtherFlags, ReadFlags, plain_value
 from sim.core.messages import shorten
 from sim.core.versions import is_version, same_version
 from sim.engine.server_config import BOTH
@@ -140,6 +142,19 @@ class Variables(NamedTuple):
         unknown = [name for name in own if name not in {*of_time, *ignored}]
         ignored += [name for name in rest if name not in own]
         return ignored, unknown, [f"{name}={given[name]}" for name in of_time]
+
+
+def other_flags(package: str) -> tuple[OtherFlags, ...]:
+    """The groups of a package's `other_flags.toml`, in which blanks separate the names."""
+    text = (files(package) / "other_flags.toml").read_text(encoding="utf-8")
+    return tuple(
+        OtherFlags(
+            Effect[group["effect"]],
+            group.get("reason", ""),
+            *(frozenset(group.get(kind, "").split()) for kind in ("values", "switches", "lists")),
+        )
+        for group in tomllib.loads(text)["group"]
+    )
 
 
 def version_note(title: str, version: str, taken: str) -> str:

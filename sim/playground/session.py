@@ -26,7 +26,7 @@ from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.schema import Scenario
 from sim.scenario.strict_yaml import yaml_text
-from sim.tables.text import number
+from sim.tables.table import number
 from sim.workers.executor import TraceCache
 from sim.workload.kinds.build import first_requests
 

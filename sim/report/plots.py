@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.core.messages import dotted
-from sim.metrics.metric_name import COLD, HOT, MetricName
+from sim.metrics.registry import COLD, HOT, MetricName
 from sim.report.figures.cdf import draw_cdf
 from sim.report.figures.key_text import last_part, makes_load
 from sim.report.figures.over_key import (

@@ -33,7 +33,7 @@ from sim.scenario.server_pools import (
 )
 from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user.modules import source_hash
-from sim.user.named_class import names_class, user_classes
+from sim.user.objects import names_class, user_classes
 from sim.validation import StrictModel
 from sim.workload import TraceFormat
 from sim.workload.config import TraceConfig

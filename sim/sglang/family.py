@@ -70,7 +70,7 @@ class SglangFamily(Family):
         kv = build_kv_memory(config, pool)
         steps = None
         if config.speculation is not None:
-            from sim.sglang.scheduler.drafts import DraftSteps
+            from sim.sglang.scheduler.decode import DraftSteps
 
             steps = DraftSteps(kv, config.speculation.num_tokens, config.speculative_num_steps)
         from sim.sglang.scheduler.scheduler import SglangScheduler

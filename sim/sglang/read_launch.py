@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.flags import Command, Flags, flag_of, plain_value, other_flags
+from sim.core.flags import Command, Flags, flag_of, plain_value
 from sim.core.messages import shorten
 from sim.core.versions import entry_for
 from sim.engine.server_config import BOTH, DECODE, PREFILL
@@ -19,6 +19,7 @@ from sim.family.launch_command import (
     flag_value,
     notes_on_flags,
     only_model,
+    other_flags,
     quantization_of,
     version_note,
     whole_number,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.flags import Command, Effect, Flags, flag_of, other_flags
+from sim.core.flags import Command, Effect, Flags, flag_of
 from sim.core.messages import shorten
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
@@ -20,6 +20,7 @@ from sim.family.launch_command import (
     flag_value,
     notes_on_flags,
     only_model,
+    other_flags,
     quantization_of,
     version_note,
     whole_number,

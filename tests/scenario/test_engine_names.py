@@ -5,7 +5,7 @@ import pytest
 from sim.core.errors import InputError
 from sim.families import FAMILIES
 from sim.latency.hardware import load_hardware
-from sim.scenario.engine_names import _ELSEWHERE, _REMOVED, _SETTINGS
+from sim.scenario.explain import _ELSEWHERE, _REMOVED, _SETTINGS
 from sim.scenario.load import load_scenario_data
 
 SGLANG = {"family": "sglang", "max_total_tokens": 4096}

@@ -20,7 +20,7 @@ from sim.sglang.section.rules import (
     check_eviction,
 )
 from sim.sglang.settings import SchedulerSettings
-from sim.user.named_class import OrUserClass, UserClass
+from sim.user.objects import OrUserClass, UserClass
 from sim.validation import KeysError, keys_of
 
 _MAX_WAIT_MS = 10**6

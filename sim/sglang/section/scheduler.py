@@ -12,8 +12,7 @@ from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.engine.server_config import DECODE
 from sim.family.section import Drafts, MemoryForKv, kv_format_of_flag
 from sim.latency.wrappers import LoadTimes, spare_layers_last
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill.admission import StaticSettings
+from sim.sglang.config import SchedulerConfig, StaticSettings
 from sim.sglang.section.keys import SglangKeys, check_delayer_of_ranks
 from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
 from sim.sglang.section.rules import (
