@@ -121,9 +121,8 @@ class SglangScheduler(SglangServer):
         return self.queues.token_limit(super().token_limit(prompt_len, max_new_tokens))
 
     def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
-        if not super().takes(prompt_len, max_new_tokens):
-            return False
-        return self.queues.ever_fits(prompt_len, self.token_limit(prompt_len, max_new_tokens))
+        limit = self.token_limit(prompt_len, max_new_tokens)
+        return self._takes(prompt_len, limit) and self.queues.ever_fits(prompt_len, limit)
 
     def enter(self, request: SglangRequest) -> None:
         self.queues.enter(request)
