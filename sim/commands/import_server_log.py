@@ -24,7 +24,7 @@ from sim.scenario.load import load_scenario_text, refuse_user_classes
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LoggedServer
 from sim.server_log.traffic import LoggedRequests, RequestCounter, spread_evenly
-from sim.tables.text import aligned, number
+from sim.tables.table import aligned, number
 from sim.workload.bench_command import read_bench_command
 from sim.workload.results.measured import write_workload
 from sim.workload.results.model import ImportedRequest, ReadOptions

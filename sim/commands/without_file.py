@@ -62,12 +62,9 @@ def check_given(options: Any, *names: str) -> None:
 
 def find_gpu(name: str) -> "Hardware":
     """The GPU of `--hardware`, by its name (`h100-sxm`, `h100_sxm`) or by its `latency.system`."""
-    from sim.latency.hardware import HARDWARE
+    from sim.latency.hardware import HARDWARE, gpu_named
 
-    found = HARDWARE.get(name.replace("_", "-"))
-    if found is None:
-        found = next((row for row in HARDWARE.values() if row.system == name), None)
-    if found is None:
+    if (found := gpu_named(name)) is None:
         raise InputError(f"--hardware: {unknown_name('GPU', name, HARDWARE)}")
     return found
 

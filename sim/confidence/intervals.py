@@ -114,16 +114,18 @@ def distances(servers: MeasuredServers, point: Point, nearness: Nearness) -> Flo
     return np.asarray(names + sizes, dtype=np.float64)
 
 
-def spread_of(servers: MeasuredServers, far: Float64, rows: Bools, nearness: Nearness) -> Spread:
+def spread_of(
+    servers: MeasuredServers, distance: Float64, rows: Bools, nearness: Nearness
+) -> Spread:
     """The weighted median error of these rows, and the mean distance of errors from it.
 
     Args:
         servers: the measured servers.
-        far: the distance of each from the point; shape [rows].
+        distance: of each from the point; shape [rows].
         rows: which of them count; shape [rows].
         nearness: the assumed spread.
     """
-    weights = np.exp(-far[rows])
+    weights = np.exp(-distance[rows])
     errors = servers.errors[rows]
     order = np.argsort(errors, axis=0)
     sums = np.cumsum(weights[order], axis=0)
@@ -139,18 +141,18 @@ def spread_of(servers: MeasuredServers, far: Float64, rows: Bools, nearness: Nea
 def lacking(
     servers: MeasuredServers,
     point: Point,
-    far: Float64,
+    distance: Float64,
     rows: Bools,
     reach: Mapping[str, float],
 ) -> str | None:
     """What these rows lack of a point, a key of LACKS; None: nothing near it was measured.
 
     Servers farther from the point than `reach` (by key of LACKS) do not count, for example those
-    that were measured with much shorter prompts only. `far` and `rows` are as in `spread_of`.
+    that were measured with much shorter prompts only. `distance` and `rows` are as in `spread_of`.
     """
     for name, shared in LACKS.items():
         like_it = servers.with_the(point, "engine", *shared) & rows
-        if like_it.any() and far[like_it].min() <= reach[name]:
+        if like_it.any() and distance[like_it].min() <= reach[name]:
             return name
     return None
 
@@ -267,11 +269,11 @@ def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
         return {}
     servers, chosen = measured_servers(), calibration()
     everyone = np.ones(len(servers), np.bool_)
-    far = distances(servers, point, chosen.nearness)
-    lacks = lacking(servers, point, far, everyone, chosen.reach)
+    distance = distances(servers, point, chosen.nearness)
+    lacks = lacking(servers, point, distance, everyone, chosen.reach)
     if lacks is None:
         return {}
-    median, spread = spread_of(servers, far, everyone, chosen.nearness)
+    median, spread = spread_of(servers, distance, everyone, chosen.nearness)
     bounds = np.array(chosen.bounds[lacks])
     ends = np.exp(median[:, None] + bounds * spread[:, None])
     intervals = {
@@ -283,7 +285,7 @@ def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
         for interval in intervals.values():
             # Errors of unlike servers do not correct the mean (docs/explanation/accuracy.md).
             del interval["expected"]
-    near = _nearest(servers, point, far, lacks)
+    near = _nearest(servers, point, distance, lacks)
     return {**near, "level_pct": chosen.level_pct, **intervals}
 
 
@@ -293,17 +295,19 @@ def nearest_to(loaded: LoadedScenario) -> dict[str, Any]:
     if point is None:
         return {}
     servers, chosen = measured_servers(), calibration()
-    far = distances(servers, point, chosen.nearness)
+    distance = distances(servers, point, chosen.nearness)
     everywhere = dict.fromkeys(LACKS, math.inf)
-    lacks = lacking(servers, point, far, np.ones(len(servers), np.bool_), everywhere)
-    return {} if lacks is None else _nearest(servers, point, far, lacks)
+    lacks = lacking(servers, point, distance, np.ones(len(servers), np.bool_), everywhere)
+    return {} if lacks is None else _nearest(servers, point, distance, lacks)
 
 
-def _nearest(servers: MeasuredServers, point: Point, far: Float64, lacks: str) -> dict[str, Any]:
+def _nearest(
+    servers: MeasuredServers, point: Point, distance: Float64, lacks: str
+) -> dict[str, Any]:
     """How many measured servers share all but `lacks` with a point, and the nearest of them."""
     like_it = np.flatnonzero(servers.with_the(point, "engine", *LACKS[lacks]))
     groups: dict[object, list[int]] = {}
-    for row in like_it[np.argsort(far[like_it], kind="stable")].tolist():
+    for row in like_it[np.argsort(distance[like_it], kind="stable")].tolist():
         groups.setdefault(servers.group(row), []).append(row)
     return {
         "rows": len(like_it),

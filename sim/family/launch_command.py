@@ -144,17 +144,34 @@ class Variables(NamedTuple):
         return ignored, unknown, [f"{name}={given[name]}" for name in of_time]
 
 
-def other_flags(package: str) -> tuple[OtherFlags, ...]:
-    """The groups of a package's `other_flags.toml`, in which blanks separate the names."""
-    text = (files(package) / "other_flags.toml").read_text(encoding="utf-8")
-    return tuple(
-        OtherFlags(
-            Effect[group["effect"]],
-            group.get("reason", ""),
-            *(frozenset(group.get(kind, "").split()) for kind in ("values", "switches", "lists")),
+class Others(NamedTuple):
+    """What `other_flags.toml` of an engine's package says, in which blanks separate the names.
+
+    Attributes:
+        flags: the flags that are no keys, in groups.
+        ignored, of_time: how environment variables go on, see `Variables`.
+    """
+
+    flags: tuple[OtherFlags, ...]
+    ignored: tuple[str, ...]
+    of_time: tuple[str, ...]
+
+    @classmethod
+    def of(cls, package: str) -> "Others":
+        read = tomllib.loads((files(package) / "other_flags.toml").read_text(encoding="utf-8"))
+        flags = tuple(
+            OtherFlags(
+                Effect[group["effect"]],
+                group.get("reason", ""),
+                *(
+                    frozenset(group.get(each, "").split())
+                    for each in ("values", "switches", "lists")
+                ),
+            )
+            for group in read["group"]
         )
-        for group in tomllib.loads(text)["group"]
-    )
+        variables = (tuple(read["variables"][each].split()) for each in ("ignored", "of_time"))
+        return cls(flags, *variables)
 
 
 def version_note(title: str, version: str, taken: str) -> str:

@@ -14,13 +14,13 @@ from sim.core.flags import Command, Effect, Flags, flag_of
 from sim.core.messages import shorten
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
+    Others,
     Programs,
     ServerSettings,
     Variables,
     flag_value,
     notes_on_flags,
     only_model,
-    other_flags,
     quantization_of,
     version_note,
     whole_number,
@@ -41,22 +41,9 @@ _PROGRAMS = Programs(
     image="vllm",
     has_entry_point=True,
 )
-_VARIABLES = Variables(
-    prefix="VLLM_",
-    ignored=(
-        "LOG", "CACHE", "CONFIG", "HOST", "PORT", "API_KEY", "NO_USAGE", "DO_NOT", "USAGE",
-        "WORKER_MULTI", "DISABLE_COMPILE", "ALLOW", "SERVER_DEV", "PLUGINS", "TORCH_PROFILER",
-        "NIXL_SIDE", "RPC", "ENGINE_READY", "ENGINE_ITER", "ASSETS", "HTTP_TIMEOUT", "SKIP_",
-        "KEEP_ALIVE", "USE_V1", "USE_MODELSCOPE", "IMAGE", "VIDEO", "AUDIO",
-    ),
-    of_time=(
-        "USE_", "ALL2ALL", "ATTENTION", "FLASH", "MOE_", "ROCM_", "ENABLE_", "FUSED", "DEEPEP",
-        "DEEP_E", "MXFP4", "NVFP4", "MARLIN", "FLOAT32", "DISABLED_KERNELS", "RANDOMIZE", "TUNED",
-        "BLOCKSCALE", "CUDAGRAPH", "DBO", "MLA", "TRITON",
-    ),
-)  # fmt: skip
+_OTHERS = Others.of("sim.vllm")
+_VARIABLES = Variables("VLLM_", _OTHERS.ignored, _OTHERS.of_time)
 _WHERE = "--server"
-OTHER_FLAGS = other_flags("sim.vllm")
 _SWITCHES = {
     **{flag_of(key)[2:]: key for key in KEYS.switches},
     "enable-expert-parallel": "enable_expert_parallel", "ep": "enable_expert_parallel",
@@ -86,7 +73,7 @@ FLAGS = Flags(
     },
     lists={},
     ignored=(),
-    others=OTHER_FLAGS,
+    others=_OTHERS.flags,
 )  # fmt: skip
 # What a server that generates text does; all else is another kind of server.
 _GENERATES = {"runner": ("auto", "generate"), "convert": ("auto", "none"),
