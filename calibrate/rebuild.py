@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from sim.core.errors import InputError, KeyPath
-from sim.core.messages import dotted
+from sim.core.errors import InputError, KeyPath, dotted
 from sim.engine.replay.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
 from sim.family.user_family import FamilyFolder

@@ -47,7 +47,7 @@ from sim.api.replies import (
     stream,
     whole,
 )
-from sim.core.messages import shorten
+from sim.core.errors import shorten
 from sim.core.tokens import TokenIds
 
 # What SGLang generates for `/generate` if a client does not say (sampling_params.py).

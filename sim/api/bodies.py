@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from sim.api.answer import BadTextError, Sampling, Texts, TextStream, Turn
-from sim.core.messages import printable_line
+from sim.core.errors import printable_line
 from sim.core.tokens import TokenIds
 
 MOST_TOKENS = 1 << 30

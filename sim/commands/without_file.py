@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.core.errors import InputError, KeyPath
+from sim.core.errors import InputError, KeyPath, dotted, say, shorten, unknown_name
 from sim.core.flags import flag_of
-from sim.core.messages import dotted, say, shorten, unknown_name
 
 if TYPE_CHECKING:
     from sim.latency.hardware import Hardware

@@ -8,8 +8,7 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from sim.core.errors import InputError
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 # Words after which `docker run` and a shell name variables.

@@ -8,9 +8,8 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, shorten
 from sim.core.flags import Command, Effect, OtherFlags, ReadFlags, plain_value
-from sim.core.messages import shorten
 from sim.core.versions import is_version, same_version
 from sim.engine.server_config import BOTH
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
-from sim.core.errors import InputError
-from sim.core.messages import describe, shorten
+from sim.core.errors import InputError, describe, shorten
 from sim.engine.server_config import BOTH, ServerConfig
 from sim.latency.wrappers import LoadTimes
 from sim.user.objects import FailAt, names_class

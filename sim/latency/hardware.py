@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, unknown_name
 
 Arithmetic = Literal["bf16", "fp8", "fp4"]
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.core.errors import InputError
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
 from sim.core.units import NS_PER_S
 from sim.des.routers.table import make_router
 from sim.families import FAMILIES, family_named

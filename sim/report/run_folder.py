@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.core.arrays import Float64, Int64
-from sim.core.errors import InputError
+from sim.core.errors import InputError, describe
 from sim.core.files import atomic_path, json_text, make_folder, remove_file, write_text
-from sim.core.messages import describe
 from sim.core.packed import read_file, read_json_object
 from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S

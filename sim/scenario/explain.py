@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from sim.core.errors import InputError, KeyPath
-from sim.core.messages import describe, did_you_mean, one_line, unknown_value
+from sim.core.errors import InputError, KeyPath, describe, did_you_mean, one_line, unknown_value
 from sim.scenario.key_locations import ErrorPlace, KeyLocations, Sections
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.validation import KeysError

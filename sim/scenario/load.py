@@ -7,9 +7,8 @@ from typing import Any, SupportsIndex, cast
 
 from pydantic import Field, ValidationError
 
-from sim.core.errors import InputError, KeyPath
+from sim.core.errors import InputError, KeyPath, dotted
 from sim.core.files import json_digest
-from sim.core.messages import dotted
 from sim.families import DEFAULT_FAMILY
 from sim.family.user_family import FamilyFolder
 from sim.scenario.key_locations import KeyLocations

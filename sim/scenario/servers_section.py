@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from sim.core.declared import MAX_COUNT
-from sim.core.messages import describe, unknown_value
+from sim.core.errors import describe, unknown_value
 from sim.core.units import seconds_to_ns
 from sim.user.objects import OrUserClass, UserClass
 from sim.validation import KeysError, StrictModel

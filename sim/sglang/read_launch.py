@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, shorten
 from sim.core.flags import Command, Flags, flag_of, plain_value
-from sim.core.messages import shorten
 from sim.core.versions import entry_for
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (

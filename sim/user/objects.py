@@ -21,8 +21,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from sim.core.errors import InputError, KeyPath
-from sim.core.messages import shorten
+from sim.core.errors import InputError, KeyPath, shorten
 from sim.user.modules import load_module
 
 _MAX_INTEGER = 2**63 - 1

@@ -9,9 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, shorten
 from sim.core.flags import Command, Effect, Flags, flag_of
-from sim.core.messages import shorten
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
     Others,

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_value
+from sim.core.errors import InputError, unknown_value
 from sim.latency.config import parallelism
 from sim.metrics.registry import GROUP_METRICS, TENANTS, Better, MetricName, metric_names
 from sim.metrics.summary import Summary
