@@ -14,7 +14,7 @@ from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.features import StepFeatures, line_features
 from sim.latency.profile.format import Scheduling, Source
 from sim.runlog.run_log_file import RecordedRun, read_run_log
-from sim.user.named_class import names_class
+from sim.user.objects import names_class
 
 _POINT_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
 # The largest amount of anything in a profile.

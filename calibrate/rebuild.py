@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from sim.core.errors import InputError, KeyPath
-from sim.core.messages import dotted
+from sim.core.errors import InputError, KeyPath, dotted
 from sim.engine.replay.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
 from sim.family.user_family import FamilyFolder
@@ -19,7 +18,7 @@ from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.user.modules import user_code_wanted
-from sim.user.named_class import user_classes
+from sim.user.objects import user_classes
 from sim.workload.kinds.build import build_workload
 from sim.workload.workload import Workload, every_request, listed
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from sim.latency.profile.format import Errors, LatencyProfile, Term, mode_of
 from sim.latency.profile.quantities import MODE_TERMS, QUANTITIES
-from sim.tables.table import Column, Table, columns_of
-from sim.tables.text import number
+from sim.tables.table import Column, Table, columns_of, number
 
 ERROR_COLUMNS = ("points", "MAPE %", "p50 %", "p95 %", "max %", "total %", "outliers")
 

@@ -8,8 +8,7 @@ from calibrate.tables import ERROR_COLUMNS, error_cells
 from calibrate.validate import STAGES, Case, Validation
 from calibrate.validate_steps import StepErrors
 from sim.metrics.registry import metric
-from sim.tables.table import Table, columns_of
-from sim.tables.text import number, number_as, yes_or_no
+from sim.tables.table import Table, columns_of, number, number_as, yes_or_no
 
 _RATE = "output_throughput"
 _RATIOS = ("mean_ttft_ms", "mean_tpot_ms", _RATE, "cache_hit_rate_pct")

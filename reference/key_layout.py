@@ -31,7 +31,7 @@ from sim.scenario.search_sections import (
     UniformRange,
 )
 from sim.scenario.servers_section import PoolSection, RouterConfig, TransferSection
-from sim.user.named_class import UserClass
+from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import GiveUp, MixPart, SystemPrompts, WorkloadConfig
 from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput, Prefixes

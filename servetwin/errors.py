@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from sim.core.errors import InputError
-from sim.core.messages import error_line
+from sim.core.errors import InputError, error_line
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from sim.core.batch import ForwardMode
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.metrics.request_table import request_table
+from sim.metrics.summary import request_table
 from sim.metrics.timeline import Timeline
 from sim.runlog import RunLog, StepColumns
 

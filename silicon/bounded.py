@@ -10,7 +10,7 @@ from silicon.confidence import Placed, bounds_of, ends_of, folds, placed, sample
 from silicon.kept import judged_half
 from silicon.scores import Judged
 from sim.confidence import intervals
-from sim.confidence.point import Point
+from sim.confidence.measured import Point
 from sim.core.arrays import Float64
 
 

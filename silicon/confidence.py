@@ -28,8 +28,7 @@ from silicon.scores import Judged, quantity_of
 from silicon.simulate import kept_outcomes
 from sim.confidence import intervals, measured
 from sim.confidence.intervals import LACKS, Nearness, distances, lacking, spread_of
-from sim.confidence.measured import METRICS, NAMES, SIZES, MeasuredServers
-from sim.confidence.point import Load, Point, point_of
+from sim.confidence.measured import METRICS, NAMES, SIZES, Load, MeasuredServers, Point, point_of
 from sim.core.arrays import Bools, Float64
 from sim.core.files import json_text, write_text
 from sim.scenario.load import load_scenario_text
@@ -155,15 +154,15 @@ def placed(
     reach: Mapping[str, float],
 ) -> list[Placed]:
     """What the servers say of each fold."""
-    found, far, before = [], np.zeros(0), None
+    found, distance, before = [], np.zeros(0), None
     for fold in all_folds:
         if fold.point != before:
-            far, before = distances(servers, fold.point, nearness), fold.point
+            distance, before = distances(servers, fold.point, nearness), fold.point
         if not fold.rows.any():
             continue
-        lacks = lacking(servers, fold.point, far, fold.rows, reach)
-        spread = spread_of(servers, far, fold.rows, nearness)
-        found.append(Placed(fold, lacks, float(far[fold.rows].min()), *spread))
+        lacks = lacking(servers, fold.point, distance, fold.rows, reach)
+        spread = spread_of(servers, distance, fold.rows, nearness)
+        found.append(Placed(fold, lacks, float(distance[fold.rows].min()), *spread))
     return found
 
 
@@ -249,7 +248,7 @@ def calibrated(sample: Sample, nearness: Nearness) -> intervals.Calibration:
         100 * LEVEL,
         nearness,
         {name: each.round(4).tolist() for name, each in bounds.items()},
-        {name: round(far, 4) for name, far in reach.items()},
+        {name: round(distance, 4) for name, distance in reach.items()},
     )
 
 

@@ -30,7 +30,7 @@ from calibrate.measured.pairs import Selection, join
 from calibrate.measured.twin import Twin
 from calibrate.rebuild import rebuild
 from silicon.page import table_of
-from sim.confidence.fitted import MOST_DOUBLINGS, doublings, load_of, widened
+from sim.confidence.intervals import MOST_DOUBLINGS, doublings, load_of, widened
 from sim.core.arrays import Float64
 from sim.metrics.summary import summarise
 from sim.runlog.measured import MeasuredRun

@@ -29,10 +29,9 @@ from typer.core import TyperCommand
 
 from sim import __version__
 from sim.compiled.finder import why_pure
-from sim.core.errors import AccountError, InputError, WorkerError
+from sim.core.errors import AccountError, InputError, WorkerError, complain
 from sim.core.files import inputs_kept
 from sim.core.garbage import rare_collections, skip_last_collections
-from sim.core.messages import complain
 from sim.user import modules as user_modules
 
 Function = Callable[..., int | None]

@@ -20,9 +20,8 @@ from pydantic import (
 
 from sim.compiled.finder import ROOT
 from sim.core.declared import Flag
-from sim.core.errors import InputError
+from sim.core.errors import InputError, describe, dotted
 from sim.core.flags import flag_of
-from sim.core.messages import describe, dotted
 
 
 class KeysError(ValueError):

@@ -8,9 +8,8 @@ from calibrate.coefficients.fit import CoefficientFit
 from calibrate.coefficients.result_files import ResultFile
 from calibrate.measured.compare import LATENCIES, RunComparison, rounded
 from calibrate.measured.host_report import mean_errors
-from sim.confidence.fitted import FEWEST, LEVEL_PCT
-from sim.tables.table import Table, columns_of
-from sim.tables.text import number, number_as
+from sim.confidence.intervals import FEWEST, LEVEL_PCT
+from sim.tables.table import Table, columns_of, number, number_as
 
 # If means of requests that the fit has not seen are further off, the simulation lacks something.
 _NEAR_PCT = 5.0

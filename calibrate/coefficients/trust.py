@@ -8,7 +8,7 @@ import numpy as np
 from calibrate.coefficients.runs import FitRun
 from calibrate.measured.compare import RunComparison, rounded
 from calibrate.measured.pairs import MeasuredPairs
-from sim.confidence.fitted import half_width, load_of, settings_of
+from sim.confidence.intervals import half_width, load_of, settings_of
 from sim.metrics.summary import summarise
 from sim.runlog import RunLog
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from calibrate.commands.measured_input import MeasuredInput
 from sim.commands.output import print_line, print_table
-from sim.core.errors import InputError
+from sim.core.errors import InputError, say
 from sim.core.files import check_target
-from sim.core.messages import say
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host import HostTimes
 from sim.runlog import RunLog

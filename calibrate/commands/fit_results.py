@@ -20,8 +20,7 @@ from calibrate.coefficients.trust import fitted_section
 from calibrate.measured.compare import RunComparison, compare
 from sim.commands.import_results import SCENARIO
 from sim.commands.output import check_folder, print_line, print_table
-from sim.core.errors import InputError
-from sim.core.messages import say
+from sim.core.errors import InputError, say
 from sim.scenario.load import load_scenario_text
 from sim.workload.results.model import ReadOptions
 

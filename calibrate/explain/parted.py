@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim.runlog.json_lines import Line
-from sim.tables.text import counted
+from sim.tables.table import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sim.report.figures.marks import (
     Panel,
     Picture,
 )
-from sim.tables.text import number
+from sim.tables.table import number
 
 _PANEL_PX, _HEIGHT_PX = 640, 520
 _HALF_WIDTH = 0.36

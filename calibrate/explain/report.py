@@ -7,8 +7,7 @@ from calibrate.explain.causes import LATENCIES, Cause, Explanation, Means
 from calibrate.explain.parted import Parted
 from sim.core.units import NS_PER_S
 from sim.metrics.registry import E2E_LATENCY, TPOT, TTFT
-from sim.tables.table import Table, columns_of
-from sim.tables.text import number
+from sim.tables.table import Table, columns_of, number
 
 _HEADINGS = tuple(f"mean {latency.heading} ms" for latency in (TTFT, TPOT, E2E_LATENCY))
 # Runs whose latencies differ by less may be equal.

@@ -8,7 +8,7 @@ from calibrate.explain.side import Side
 from calibrate.explain.times import Stall
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.runlog.json_lines import Line
-from sim.tables.text import counted
+from sim.tables.table import counted
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 
 _MOST_STALLS = 4

@@ -9,8 +9,7 @@ from calibrate.measured.compare import LATENCIES, RunComparison, rounded
 from calibrate.measured.host_fit import HostFit
 from sim.latency.host import HostTimes
 from sim.scenario.load import LoadedScenario
-from sim.tables.table import Table, columns_of
-from sim.tables.text import number_as
+from sim.tables.table import Table, columns_of, number_as
 
 
 def fit_table(fit: HostFit) -> Table:

@@ -7,8 +7,7 @@ from calibrate.measured.compare import LATENCIES, ComparedValue, RunComparison
 from calibrate.measured.over_time import OverTime
 from calibrate.measured.pairs import MeasuredPairs, Selection
 from calibrate.measured.validate import MeasuredValidation
-from sim.tables.table import Table, columns_of
-from sim.tables.text import number, number_as
+from sim.tables.table import Table, columns_of, number, number_as
 
 _MAX_NAMES = 10
 

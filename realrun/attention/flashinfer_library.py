@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import torch
 
 from realrun.model.config import one_line
-from sim.core.messages import say
+from sim.core.errors import say
 
 # FlashInfer reads it when it is imported (flashinfer/norm/__init__.py, 0.6.14). Without it, where
 # nvidia-cutlass-dsl is installed, norms are kernels of CuTe DSL. Those are compiled for each width

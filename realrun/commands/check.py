@@ -58,8 +58,7 @@ def _row(comparison: "LogitComparison") -> dict[str, object]:
 
 
 def _table(comparisons: "list[LogitComparison]") -> "Table":
-    from sim.tables.table import Table, columns_of
-    from sim.tables.text import number_as
+    from sim.tables.table import Table, columns_of, number_as
 
     rows = [
         (comparison.name, number_as(".2e", comparison.error), f"{comparison.tolerance:.2e}",

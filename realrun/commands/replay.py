@@ -41,7 +41,7 @@ def replay(
     from sim.commands.import_results import import_table
     from sim.commands.output import check_folder, print_line
     from sim.commands.recorded_scenario import compose_scenario
-    from sim.core.messages import say
+    from sim.core.errors import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
     from sim.workload.kinds.build import build_workload
@@ -126,7 +126,7 @@ def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
 
 
 def _say_failures(replayed: "Replayed", requests: "Sequence[ImportedRequest]") -> None:
-    from sim.core.messages import say
+    from sim.core.errors import say
 
     if replayed.num_interrupted is not None:
         say(

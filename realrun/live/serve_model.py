@@ -30,7 +30,7 @@ from sim.api.http_server import listen
 from sim.api.http_server import serve as serve_http
 from sim.api.metrics import Metrics
 from sim.commands.output import check_folder, print_line
-from sim.core.messages import say
+from sim.core.errors import say
 from sim.families import family_named
 from sim.scenario.load import load_scenario
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from transformers import CONFIG_MAPPING, PretrainedConfig
 from transformers.utils import logging
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, unknown_name
 from sim.latency.architectures.model_key import find_model as find_config
 from sim.latency.architectures.read import shape_of_config
 from sim.latency.shapes import ModelShape

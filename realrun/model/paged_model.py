@@ -19,8 +19,7 @@ from realrun.forward.layer_attention import PagedPass
 from realrun.forward.llama import LlamaPass
 from realrun.model.config import find_model, one_line
 from realrun.model.weights import build_random, check_room, load_checkpoint
-from sim.core.errors import InputError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, unknown_name
 from sim.latency.shapes import ModelShape
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}

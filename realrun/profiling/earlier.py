@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from realrun.profiling.composition import Composition
-from sim.core.errors import InputError
+from sim.core.errors import InputError, say
 from sim.core.files import allow_update
-from sim.core.messages import say
 from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import read_run_log
 

@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import BaseModel, Field, ValidationError
 
-from sim.core.messages import printable_line
+from sim.core.errors import printable_line
 
 _DATA = b"data:"
 _MAX_REASON = 200

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from realrun.model.kv_tensors import SettingError, check_page_size
-from sim.core.messages import say
+from sim.core.errors import say
 from sim.latency.config import parallelism
 from sim.scenario.build import located_errors
 from sim.scenario.load import LoadedScenario, refuse_pools

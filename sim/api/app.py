@@ -23,7 +23,10 @@ from starlette.types import ASGIApp
 from sim.api.address import Address
 from sim.api.answer import Answerer, Asked, BadTextError, RefusedError, Texts
 from sim.api.bodies import (
+    BODY_LIMIT_S,
+    BadBodyError,
     Body,
+    BodyReader,
     ChatBody,
     CompletionBody,
     DetokenizeBody,
@@ -33,7 +36,6 @@ from sim.api.bodies import (
 )
 from sim.api.guard import Guard
 from sim.api.metrics import Metrics
-from sim.api.read_body import BODY_LIMIT_S, BadBodyError, BodyReader
 from sim.api.replies import (
     CLIENT_HAS_GONE,
     ChatForm,
@@ -45,7 +47,7 @@ from sim.api.replies import (
     stream,
     whole,
 )
-from sim.core.messages import shorten
+from sim.core.errors import shorten
 from sim.core.tokens import TokenIds
 
 # What SGLang generates for `/generate` if a client does not say (sampling_params.py).

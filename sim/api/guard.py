@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sim.api.address import Address
 from sim.api.replies import error
-from sim.core.messages import shorten
+from sim.core.errors import shorten
 
 # As with SGLang 0.5.23 (srt/utils/auth.py), what watches a server needs no key. vLLM 0.33.0 asks
 # for one below /v1 only (entrypoints/openai/server_utils.py).

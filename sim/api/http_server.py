@@ -16,9 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, say
 from sim.core.garbage import usual_collections
-from sim.core.messages import say
 
 # Connections that may wait to be accepted.
 _BACKLOG = 4096

@@ -144,7 +144,7 @@ def _import_results(
     from sim.commands import import_results as results
     from sim.commands.output import check_folder, print_line
     from sim.commands.recorded_scenario import compose_scenario
-    from sim.core.messages import say
+    from sim.core.errors import say
 
     check_folder(out, source)
     if source.resolve() == out.resolve():

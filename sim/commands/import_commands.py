@@ -8,10 +8,9 @@ from typing import Any
 from sim.commands.output import check_folder, print_line
 from sim.commands.recorded_scenario import Hint, known_model, scenario_text
 from sim.commands.runnable import runnable
-from sim.core.errors import InputError
+from sim.core.errors import InputError, say
 from sim.core.files import make_folder, write_text
 from sim.core.flags import Command, flag_words, split_command
-from sim.core.messages import say
 from sim.engine.server_config import BOTH, PREFILL
 from sim.families import FAMILIES
 from sim.family.launch_command import ServerSettings

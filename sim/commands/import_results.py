@@ -15,7 +15,7 @@ from sim.core.packed import STDIN, open_file, read_lines
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.families import RESULT_FORMATS, SERVER_LOG, open_server_log
 from sim.runlog.measured import write_measured
-from sim.tables.text import aligned, number
+from sim.tables.table import aligned, number
 from sim.workload.config import TraceConfig
 from sim.workload.kinds.build import build_workload
 from sim.workload.kinds.stats import WorkloadStats, workload_stats

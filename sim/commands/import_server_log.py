@@ -10,10 +10,9 @@ from sim.commands.import_commands import DRAFTS, UNKNOWN_ACCEPTANCE, sections_of
 from sim.commands.output import check_folder, print_line
 from sim.commands.recorded_scenario import TRAFFIC, Hint, known_model, scenario_name, scenario_text
 from sim.commands.runnable import runnable
-from sim.core.errors import InputError
+from sim.core.errors import InputError, say, shorten
 from sim.core.files import all_or_none, write_text
 from sim.core.flags import split_command
-from sim.core.messages import say, shorten
 from sim.core.units import MAX_TIME_NS
 from sim.engine.server_config import BOTH
 from sim.families import FAMILIES, open_server_log
@@ -24,7 +23,7 @@ from sim.scenario.load import load_scenario_text, refuse_user_classes
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LoggedServer
 from sim.server_log.traffic import LoggedRequests, RequestCounter, spread_evenly
-from sim.tables.text import aligned, number
+from sim.tables.table import aligned, number
 from sim.workload.bench_command import read_bench_command
 from sim.workload.results.measured import write_workload
 from sim.workload.results.model import ImportedRequest, ReadOptions

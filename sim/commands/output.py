@@ -11,8 +11,7 @@ from sim.core.errors import InputError
 from sim.core.files import note_input, refuse_input
 from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
-from sim.tables.table import Coloured, Table, fitted
-from sim.tables.text import printable
+from sim.tables.table import Coloured, Table, fitted, printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -27,8 +27,7 @@ from sim.commands.without_file import (
     weight_formats,
     without_file,
 )
-from sim.core.errors import InputError, KeyPath
-from sim.core.messages import dotted, unknown_name
+from sim.core.errors import InputError, KeyPath, dotted, unknown_name
 
 if TYPE_CHECKING:
     from sim.latency.hardware import Hardware

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD
 from sim.commands.output import print_line
 from sim.commands.running.simulate import summary_with_confidence
+from sim.core.errors import say
 from sim.core.files import make_folder, remove_file, write_text
-from sim.core.messages import say
 from sim.core.request import Status
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord

@@ -19,8 +19,7 @@ from sim.command_line import (
     out_option,
     with_tracebacks,
 )
-from sim.commands.one_server import OneServer
-from sim.commands.without_file import File, scenario_text
+from sim.commands.without_file import File, OneServer, scenario_text
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def run(
 
     With FILE: a scenario. Without it: one server, and the traffic of a benchmark.
     """
-    from sim.core.messages import say
+    from sim.core.errors import say
     from sim.scenario.build import build
 
     with with_tracebacks(debug):
@@ -156,7 +155,7 @@ _MANY_REQUESTS, _REQUESTS_PER_S = 2_000_000, 2_000
 
 def _say_what_it_takes(workload: object) -> None:
     """Say what a very large workload takes, before it is made, which itself takes a while."""
-    from sim.core.messages import say
+    from sim.core.errors import say
 
     parts = [part.workload for part in getattr(workload, "parts", ())] or [workload]
     num_clients = sum(getattr(each, "clients", None) or 0 for each in parts)
@@ -237,7 +236,7 @@ def _write_results(
     """Write the files of a run, print its summary, warn of steps that a profile does not cover."""
     from sim.commands.output import print_line, print_summary
     from sim.commands.running.simulate import summary_with_confidence
-    from sim.core.messages import say
+    from sim.core.errors import say
     from sim.metrics.client_figures import as_vllm_bench
     from sim.report.run_folder import summary_json, write_out_dir, write_requests
 

@@ -8,7 +8,7 @@ from typing import Any
 from sim.commands.recorded_scenario import Hint, scenario_text
 from sim.core.errors import InputError
 from sim.latency.architectures.model_key import shape_if_known
-from sim.latency.hardware import HARDWARE
+from sim.latency.hardware import gpu_named
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 
@@ -66,23 +66,15 @@ def _with_rooflines(data: dict[str, Any]) -> dict[str, Any] | None:
     changed = {}
     for name, section in sections.items():
         latency, scheduler = section["latency"], section["scheduler"]
-        hardware = _hardware_of(latency["system"])
+        hardware = gpu_named(latency["system"])
         if hardware is None or latency.get("dp", 1) > 1:
             return None
         found = {key: latency[key] for key in ("tp", "pp") if key in latency}
         drafts = scheduler.get("speculative_config") or {}
         if {drafts.get("method"), scheduler.get("speculative_algorithm")} - _WITHOUT_DRAFTER:
             found["drafter_share"] = round(1 / max(1, num_layers), 4)
-        new = {"hardware": hardware, "latency": {"kind": "roofline", **found}}
+        new = {"hardware": hardware.name, "latency": {"kind": "roofline", **found}}
         rest = {key: value for key, value in section.items() if key not in new}
         first = {key: rest.pop(key) for key in ("name", "model", "role") if key in rest}
         changed[name] = {**first, **new, **rest}
     return {**data, "pools": changed} if "pools" in data else changed[""]
-
-
-def _hardware_of(system: str) -> str | None:
-    """The name in the table of GPUs for one of `latency.system`, or of its own; None: no row."""
-    rows = (
-        row.name for row in HARDWARE.values() if system in (row.system, row.name.replace("-", "_"))
-    )
-    return next(rows, None)

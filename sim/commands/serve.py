@@ -101,7 +101,7 @@ def serve_built(
     from sim.commands.recorded_scenario import write_run
     from sim.commands.running.simulate import deployment_of, run_meta, source_of
     from sim.confidence.confidence import before_traffic
-    from sim.core.messages import say
+    from sim.core.errors import say
     from sim.des.run import RunOptions
     from sim.families import family_named
     from sim.report.confidence_text import serving_line

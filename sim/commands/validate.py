@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.command_line import OutputFormat, Scenario, Set, command, format_option, renamed
-from sim.tables.text import counted, number, printable
+from sim.tables.table import counted, number, printable
 from sim.workload import FORMATS, TraceFormat
 
 if TYPE_CHECKING:

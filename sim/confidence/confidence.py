@@ -46,7 +46,7 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
         near = _from_measured(loaded, summary)
     else:
         # Imported only here: most scenarios have no section `fitted`.
-        from sim.confidence.fitted import from_fit  # noqa: PLC0415
+        from sim.confidence.intervals import from_fit  # noqa: PLC0415
 
         near = from_fit(scenario.fitted, loaded, summary)
     for name in _not_measured(scenario.workload, is_saturated=summary["saturated"]):
@@ -62,7 +62,7 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
 def _from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
     if reason := _unlike_measured(loaded.scenario):
         return {"no_interval": reason}
-    from sim.confidence.from_measured import from_measured  # noqa: PLC0415
+    from sim.confidence.intervals import from_measured  # noqa: PLC0415
 
     near = from_measured(loaded, summary)
     return near or {"no_interval": "no server like this one was measured near this load"}
@@ -77,7 +77,7 @@ def before_traffic(loaded: LoadedScenario, source: str) -> dict[str, Any]:
         and _has_measured_operators(scenario)
         and not _unlike_measured(scenario)
     ):
-        from sim.confidence.from_measured import nearest_to  # noqa: PLC0415
+        from sim.confidence.intervals import nearest_to  # noqa: PLC0415
 
         found |= nearest_to(loaded)
     return found

@@ -8,8 +8,7 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from sim.core.errors import InputError
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 # Words after which `docker run` and a shell name variables.
@@ -106,14 +105,6 @@ class OtherFlags(NamedTuple):
     @property
     def names(self) -> frozenset[str]:
         return self.values | self.switches | self.lists
-
-
-def other_flags(
-    effect: Effect, reason: str = "", *, values: str = "", switches: str = "", lists: str = ""
-) -> OtherFlags:
-    """Make a group of names that are separated by blanks."""
-    split = (frozenset(names.split()) for names in (values, switches, lists))
-    return OtherFlags(effect, reason, *split)
 
 
 class ReadFlags(NamedTuple):

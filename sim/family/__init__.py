@@ -1,6 +1,7 @@
 """The interface of a scheduler family: everything in which SGLang's and vLLM's servers differ."""
 
 from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.core.errors import InputError
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from sim.latency.config import Parallelism
     from sim.server_log.engine_log import EngineLog
     from sim.server_log.records import LoggedServer
+
+
+def in_module(place: str) -> Any:
+    """A method that is the function `module:function`, whose module is loaded by its first call."""
+
+    def method(_family: "Family", *args: Any, **named: Any) -> Any:
+        module, _, function = place.partition(":")
+        return getattr(import_module(module), function)(*args, **named)
+
+    return method
 
 
 class Family:

@@ -1,14 +1,15 @@
 """The command that launches a real server: as settings make it, and as a user wrote it."""
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sim.core.errors import InputError
-from sim.core.flags import Command, Effect, ReadFlags, plain_value
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
+from sim.core.flags import Command, Effect, OtherFlags, ReadFlags, plain_value
 from sim.core.versions import is_version, same_version
 from sim.engine.server_config import BOTH
 
@@ -140,6 +141,36 @@ class Variables(NamedTuple):
         unknown = [name for name in own if name not in {*of_time, *ignored}]
         ignored += [name for name in rest if name not in own]
         return ignored, unknown, [f"{name}={given[name]}" for name in of_time]
+
+
+class Others(NamedTuple):
+    """What `other_flags.toml` of an engine's package says, in which blanks separate the names.
+
+    Attributes:
+        flags: the flags that are no keys, in groups.
+        ignored, of_time: how environment variables go on, see `Variables`.
+    """
+
+    flags: tuple[OtherFlags, ...]
+    ignored: tuple[str, ...]
+    of_time: tuple[str, ...]
+
+    @classmethod
+    def of(cls, package: str) -> "Others":
+        read = tomllib.loads((files(package) / "other_flags.toml").read_text(encoding="utf-8"))
+        flags = tuple(
+            OtherFlags(
+                Effect[group["effect"]],
+                group.get("reason", ""),
+                *(
+                    frozenset(group.get(each, "").split())
+                    for each in ("values", "switches", "lists")
+                ),
+            )
+            for group in read["group"]
+        )
+        variables = (tuple(read["variables"][each].split()) for each in ("ignored", "of_time"))
+        return cls(flags, *variables)
 
 
 def version_note(title: str, version: str, taken: str) -> str:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
-from sim.core.errors import InputError
-from sim.core.messages import describe, shorten
+from sim.core.errors import InputError, describe, shorten
 from sim.engine.server_config import BOTH, ServerConfig
 from sim.latency.wrappers import LoadTimes
-from sim.user.named_class import names_class
-from sim.user.objects import FailAt
+from sim.user.objects import FailAt, names_class
 from sim.validation import StrictModel
 
 if TYPE_CHECKING:
@@ -145,7 +143,7 @@ class ServerSection(StrictModel):
             free: what weights and the engine leave.
 
         Returns:
-            None: as `sim.latency.kv_memory` counts them.
+            None: as `sim.latency.shapes` counts them.
 
         Raises:
             InputError: the size of the pool must be given.

@@ -16,8 +16,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.family import Family
 from sim.family.section import ServerSection
 from sim.user.modules import find_module
-from sim.user.named_class import UserClass, check_name, names_class
-from sim.user.objects import ClassKind, in_words, load_class
+from sim.user.objects import ClassKind, UserClass, check_name, in_words, load_class, names_class
 
 _KIND = ClassKind("family", "", {})
 _KEY: KeyPath = ("scheduler", "family")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from sim.user.named_class import OrUserClass, UserClass
+from sim.user.objects import OrUserClass, UserClass
 from sim.validation import KeysError, StrictModel
 
 # Measured on an H200: 790 TFLOP/s of a peak of 989, 4.3 TB/s of 4.8 (docs/explanation/latency.md).

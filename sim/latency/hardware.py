@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, unknown_name
 
 Arithmetic = Literal["bf16", "fp8", "fp4"]
 
@@ -135,11 +134,17 @@ def load_hardware(name: str) -> Hardware:
     return HARDWARE[name]
 
 
+def gpu_named(name: str) -> Hardware | None:
+    """The row of a GPU, by its name (`h100-sxm`, `h100_sxm`) or by its `latency.system`."""
+    found = HARDWARE.get(name.replace("_", "-"))
+    return found or next((row for row in HARDWARE.values() if row.system == name), None)
+
+
 def check_system(hardware: Hardware, system: str) -> None:
     """Verify that a scenario's hardware is the GPU whose operators are asked for."""
     if hardware.system == system:
         return
-    same = next((row.name for row in HARDWARE.values() if row.system == system), None)
-    hint = "leave hardware out" if same is None else f"give hardware {same} or leave it out"
+    same = gpu_named(system)
+    hint = "leave hardware out" if same is None else f"give hardware {same.name} or leave it out"
     reason = f"is {hardware.name}, but latency.system is {system}: {hint}"
     raise InputError(reason, key=("hardware",))

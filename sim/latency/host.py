@@ -29,9 +29,8 @@ from pydantic import Field
 
 from sim.core.arrays import Int64
 from sim.core.declared import MAX_COUNT
-from sim.core.errors import InputError
+from sim.core.errors import InputError, unknown_name
 from sim.core.files import atomic_path
-from sim.core.messages import unknown_name
 from sim.core.packed import read_json_object
 from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures

@@ -8,8 +8,10 @@ are figures that need the text of the answers (tokens counted anew) or the time 
 largest number of tokens in a second, AIPerf's time to the second token).
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,18 +20,10 @@ from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.latencies import finished_mask, quantiles, request_latencies, statistics
 from sim.metrics.rates import ratio
-from sim.metrics.registry import E2E_LATENCY, ITL, TPOT, TTFT, Latency
+from sim.metrics.registry import ITL, LATENCIES, Latency
 from sim.runlog import RunLog
 
 Figures = dict[str, dict[str, Any]]
-
-PROGRAMS = {
-    "sglang": "sglang.bench_serving",
-    "vllm": "vllm bench serve",
-    "inferencex": "InferenceX's benchmark_serving.py",
-    "aiperf": "aiperf profile",
-}
-_TPOT_HEADING = "Time per Output Token (excl. 1st token)"
 
 
 class _FigureSection(NamedTuple):
@@ -41,62 +35,13 @@ class _FigureSection(NamedTuple):
     statistics: tuple[str, ...]
 
 
-_SGLANG = ("mean", "median", "p90", "p95", "p99")
-_VLLM = ("mean", "median", "p99")
-_INFERENCEX = ("mean", "median", "p90", "p99", "p99.9")
-_SECTIONS = {
-    "sglang": (
-        _FigureSection("End-to-End Latency", E2E_LATENCY, "E2E Latency", _SGLANG),
-        _FigureSection("Time to First Token", TTFT, "TTFT", _SGLANG),
-        _FigureSection(_TPOT_HEADING, TPOT, "TPOT", _SGLANG),
-        _FigureSection("Inter-Token Latency", ITL, "ITL", (*_SGLANG, "max")),
-    ),
-    "vllm": (
-        _FigureSection("Time to First Token", TTFT, "TTFT", _VLLM),
-        _FigureSection(_TPOT_HEADING, TPOT, "TPOT", _VLLM),
-        _FigureSection("Inter-token Latency", ITL, "ITL", _VLLM),
-    ),
-    "inferencex": (
-        _FigureSection("Time to First Token", TTFT, "TTFT", _INFERENCEX),
-        _FigureSection(_TPOT_HEADING, TPOT, "TPOT", _INFERENCEX),
-        _FigureSection("Inter-token Latency", ITL, "ITL", _INFERENCEX),
-        _FigureSection("End-to-end Latency", E2E_LATENCY, "E2EL", _INFERENCEX),
-    ),
-}
-# What each client prints first: its words, and the keys of `_counts`.
-# fmt: off
-_HEADS = {
-    "sglang": {
-        "Traffic request rate": "request_rate", "Max request concurrency": "max_concurrency",
-        "Successful requests": "completed", "Benchmark duration (s)": "seconds",
-        "Total input tokens": "inputs", "Total generated tokens": "outputs",
-        "Request throughput (req/s)": "requests_per_s",
-        "Input token throughput (tok/s)": "inputs_per_s",
-        "Output token throughput (tok/s)": "outputs_per_s",
-        "Peak concurrent requests": "peak", "Total token throughput (tok/s)": "tokens_per_s",
-        "Concurrency": "concurrency", "Request goodput (req/s)": "good_per_s",
-        "SLO attainment (%)": "good_pct",
-    },
-    "vllm": {
-        "Successful requests": "completed", "Failed requests": "failed",
-        "Maximum request concurrency": "max_concurrency",
-        "Request rate configured (RPS)": "request_rate", "Benchmark duration (s)": "seconds",
-        "Total input tokens": "inputs", "Total generated tokens": "outputs",
-        "Request throughput (req/s)": "requests_per_s",
-        "Request goodput (req/s)": "good_per_s",
-        "Output token throughput (tok/s)": "outputs_per_s",
-        "Peak concurrent requests": "peak", "Total token throughput (tok/s)": "tokens_per_s",
-    },
-    "inferencex": {
-        "Successful requests": "completed", "Benchmark duration (s)": "seconds",
-        "Total input tokens": "inputs", "Total generated tokens": "outputs",
-        "Request throughput (req/s)": "requests_per_s",
-        "Request goodput (req/s)": "good_per_s",
-        "Output token throughput (tok/s)": "outputs_per_s",
-        "Total Token throughput (tok/s)": "tokens_per_s",
-    },
-}
-# fmt: on
+# By client: its program, its sections, and what it prints first: its words, and keys of `_counts`.
+_CLIENTS = json.loads((files("sim.metrics") / "clients.json").read_text(encoding="utf-8"))
+
+
+def _sections(name: str) -> Iterator[_FigureSection]:
+    for heading, latency, word, shown in _CLIENTS[name]["sections"]:
+        yield _FigureSection(heading, LATENCIES[latency], word, tuple(shown.split()))
 
 
 def client_figures(log: RunLog, num_good: int | None) -> dict[str, Any]:
@@ -107,13 +52,13 @@ def client_figures(log: RunLog, num_good: int | None) -> dict[str, Any]:
     """
     client: Mapping[str, Any] = log.meta["client"]  # type: ignore[assignment]
     name = client["name"]
-    program = PROGRAMS[name]
+    program = _CLIENTS[name]["program"]
     if name == "aiperf":
         return {"program": program, "figures": _aiperf(log, client)}
     counts = _counts(log, client, num_good)
-    head = {label: counts[key] for label, key in _HEADS[name].items() if key in counts}
+    head = {label: counts[key] for label, key in _CLIENTS[name]["head"].items() if key in counts}
     figures: Figures = {"Serving Benchmark Result": head}
-    for section in _SECTIONS[name]:
+    for section in _sections(name):
         found = _latency(log, section.latency)
         figures[section.heading] = {
             f"{statistic.capitalize()} {section.word} (ms)": found[statistic]

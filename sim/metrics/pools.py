@@ -12,10 +12,17 @@ from sim.metrics.groups import Group, group, group_rows
 from sim.metrics.latencies import finished_mask, statistics
 from sim.metrics.rates import Served, duration_s, occupancy_metrics, ratio
 from sim.metrics.registry import PHASES, POOL_METRICS
-from sim.metrics.series import StepSeries, added, between, occupancy, tokens_per_s
+from sim.metrics.series import (
+    SingleSteps,
+    StepSeries,
+    added,
+    between,
+    occupancy,
+    single_steps,
+    tokens_per_s,
+)
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
 from sim.runlog.servers import HELD, FleetLog, HandoverColumns, LoggedPool
-from sim.runlog.single_steps import SingleSteps, single_steps
 
 _GB = 10**9
 

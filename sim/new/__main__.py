@@ -14,9 +14,8 @@ import typer
 
 from sim.command_line import new_app, run_app
 from sim.commands.output import print_line
-from sim.core.errors import InputError
+from sim.core.errors import InputError, shorten
 from sim.core.files import atomic_path
-from sim.core.messages import shorten
 from sim.scenario.strict_yaml import yaml_text
 
 _BASE: Mapping[str, Any] = {

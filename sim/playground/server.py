@@ -8,8 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
 
-from sim.core.errors import InputError
-from sim.core.messages import error_line
+from sim.core.errors import InputError, error_line
 from sim.playground.session import DEFAULT_REQUESTS, Playground
 from sim.report.document import plotly_bytes
 

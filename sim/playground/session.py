@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.core.errors import InputError
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
 from sim.core.units import NS_PER_S
 from sim.des.routers.table import make_router
 from sim.families import FAMILIES, family_named
@@ -26,7 +25,7 @@ from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.schema import Scenario
 from sim.scenario.strict_yaml import yaml_text
-from sim.tables.text import number
+from sim.tables.table import number
 from sim.workers.executor import TraceCache
 from sim.workload.kinds.build import first_requests
 

@@ -19,8 +19,7 @@ from sim.sweep.capacity.deployments import (
 )
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.search import shown_of
-from sim.tables.table import Table, columns_of
-from sim.tables.text import UNDEFINED, counted, number
+from sim.tables.table import UNDEFINED, Table, columns_of, counted, number
 
 _MAX_LISTED = 20
 # Reasons that differ in numbers only are given once.

@@ -5,10 +5,8 @@ from functools import partial
 from typing import Any
 
 from sim.metrics.summary import Summary
-from sim.report.confidence_text import confidence_lines
-from sim.report.kv_pool_text import kv_pool_lines
-from sim.tables.table import Column, Table
-from sim.tables.text import number_as
+from sim.report.confidence_text import confidence_lines, kv_pool_lines
+from sim.tables.table import Column, Table, number_as
 
 _WIDTH, _LABEL = 50, 40
 

@@ -1,10 +1,10 @@
-"""How far to believe an answer, in words; every command says it with these."""
+"""How far to believe an answer, and the sizes of its KV pools, in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.tables.table import Table, columns_of
-from sim.tables.text import UNDEFINED, counted, number, number_as, printable
+from sim.metrics.summary import Summary
+from sim.tables.table import UNDEFINED, Table, columns_of, counted, number, number_as, printable
 
 Confidence = Mapping[str, Any]
 
@@ -115,3 +115,19 @@ _WORDS = {
     "output_tokens": "answer length",
     "concurrency": "load",
 }
+
+
+def kv_pool_lines(summary: Summary) -> list[str]:
+    """The size of each KV pool, in the engine's words, and what it follows from."""
+    pools = {f"{name}: ": pool for name, pool in summary.get("pools", {}).items()} or {"": summary}
+    found = {name: pool["kv_pool"] for name, pool in pools.items() if "kv_pool" in pool}
+    return [printable(f"{name}{_pool_in_words(pool)}") for name, pool in found.items()]
+
+
+def _pool_in_words(pool: Mapping[str, Any]) -> str:
+    parts = [f"{pool['pages']:,} pages of {pool['page_size']:,}"]
+    if pool["gib_per_gpu"] is not None:
+        parts.append(f"{number(pool['gib_per_gpu'])} GiB of each GPU")
+    if pool["ranks"] > 1:
+        parts.append(f"each of {pool['ranks']} ranks")
+    return f"{pool['printed']} ({', '.join(parts)}): {pool['source']}"

@@ -52,8 +52,7 @@ from sim.scenario.strict_yaml import yaml_text
 from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
 from sim.sweep.tune.files import is_tune_folder, read_tune_results
 from sim.sweep.tune.results import TuneResults
-from sim.tables.table import Table, columns_of
-from sim.tables.text import counted, number
+from sim.tables.table import Table, columns_of, counted, number
 
 _SCRIPT = "report.js"
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sim.core.errors import InputError
-from sim.core.messages import dotted
-from sim.metrics.metric_name import COLD, HOT, MetricName
+from sim.core.errors import InputError, dotted
+from sim.metrics.registry import COLD, HOT, MetricName
 from sim.report.figures.cdf import draw_cdf
 from sim.report.figures.key_text import last_part, makes_load
 from sim.report.figures.over_key import (

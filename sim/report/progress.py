@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TextIO
 
-from sim.core.messages import say
+from sim.core.errors import say
 from sim.core.units import NS_PER_S
 
 if TYPE_CHECKING:

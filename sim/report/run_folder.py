@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.core.arrays import Float64, Int64
-from sim.core.errors import InputError
+from sim.core.errors import InputError, describe
 from sim.core.files import atomic_path, json_text, make_folder, remove_file, write_text
-from sim.core.messages import describe
 from sim.core.packed import read_file, read_json_object
 from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
 from sim.metrics.pools import Phases, handovers_of, phases, pools_meta
-from sim.metrics.request_table import request_table
-from sim.metrics.summary import Summary
+from sim.metrics.summary import Summary, request_table
 from sim.metrics.timeline import Timeline, pool_timeline, timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState

@@ -1,9 +1,8 @@
 """What searches found, for settings and for deployments, as tables and sentences."""
 
 from sim.family.launch_command import LaunchCommand
-from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MIN_RUNS, MeanInterval
-from sim.metrics.registry import metric
+from sim.metrics.registry import MetricName, metric
 from sim.report.confidence_text import confidence_lines
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import interval_text, share_text, value_json
@@ -15,8 +14,7 @@ from sim.sweep.tune.results import (
     TrialResult,
     TuneResults,
 )
-from sim.tables.table import Table, columns_of
-from sim.tables.text import counted, number
+from sim.tables.table import Table, columns_of, counted, number
 
 _MAX_FRONT = 10
 

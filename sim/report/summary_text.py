@@ -6,14 +6,32 @@ from typing import Any
 
 from sim.engine.server_config import BOTH
 from sim.metrics.latencies import slo_limits
-from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
-from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS, Metric, metric
+from sim.metrics.registry import (
+    COLD,
+    HOT,
+    LATENCIES,
+    PHASES,
+    RUN_METRICS,
+    TENANTS,
+    Metric,
+    MetricName,
+    group_label,
+    metric,
+)
 from sim.metrics.summary import Summary
 from sim.report.client_text import client_lines
-from sim.report.confidence_text import confidence_lines
-from sim.report.kv_pool_text import kv_pool_lines
-from sim.tables.table import Coloured, Column, Table, columns_of
-from sim.tables.text import UNDEFINED, aligned, number, printable, yes_or_no
+from sim.report.confidence_text import confidence_lines, kv_pool_lines
+from sim.tables.table import (
+    UNDEFINED,
+    Coloured,
+    Column,
+    Table,
+    aligned,
+    columns_of,
+    number,
+    printable,
+    yes_or_no,
+)
 
 # The most rows of a table on a page; results.csv has all.
 MAX_ROWS = 200

@@ -4,16 +4,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MeanInterval
-from sim.metrics.registry import metric
+from sim.metrics.registry import MetricName, metric
 from sim.metrics.summary import Summary
 from sim.report.confidence_text import basis_lines, intervals_table
 from sim.report.figures.key_text import key_name, last_part, short_names, value_text
 from sim.report.summary_text import MAX_ROWS
 from sim.sweep.results import Settings, SweepResults, same
-from sim.tables.table import Column, Table, columns_of
-from sim.tables.text import UNDEFINED, number
+from sim.tables.table import UNDEFINED, Column, Table, columns_of, number
 
 _HEADINGS = {"cache_hit_rate_pct": "hit rate %"}
 # Columns of the table of FAIRNESS_T; its tenants are called `hot` and `cold`.

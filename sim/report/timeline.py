@@ -12,7 +12,7 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_S
 from sim.report.document import data_script, document, page_file
 from sim.runlog.json_lines import Line
-from sim.tables.text import counted, number
+from sim.tables.table import counted, number
 
 
 class SpanKind(IntEnum):

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import AfterValidator, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from sim.core.errors import InputError
-from sim.core.messages import describe
+from sim.core.errors import InputError, describe
 from sim.validation import OPEN, Count, Number, Printable, TimeNs, check
 
 

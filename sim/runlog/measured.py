@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.errors import InputError
-from sim.core.messages import describe, shorten
+from sim.core.errors import InputError, describe, shorten
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.runlog.columns import NOT_YET_NS
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line

@@ -17,8 +17,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
-from sim.core.errors import InputError
-from sim.core.messages import describe
+from sim.core.errors import InputError, describe
 from sim.engine.records import RequestRecord
 from sim.engine.replay.decision import Divergence
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps

@@ -26,8 +26,7 @@ from sim.scenario.kv_sizes import (
 )
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
-from sim.user.named_class import UserClass, names_class
-from sim.user.objects import FailAt, fail_at_key, in_words
+from sim.user.objects import FailAt, UserClass, fail_at_key, in_words, names_class
 from sim.workload.kinds.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload

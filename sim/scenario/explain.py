@@ -1,18 +1,78 @@
-"""Turns pydantic's list of errors into the one line that a user needs."""
+"""Turns pydantic's list of errors into the one line that a user needs.
+
+`key_names.toml` has what engines and people call the keys of a scenario.
+"""
 
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from sim.core.errors import InputError, KeyPath
-from sim.core.messages import describe, did_you_mean, one_line, unknown_value
-from sim.scenario.engine_names import hint
+from sim.core.errors import InputError, KeyPath, describe, did_you_mean, one_line, unknown_value
 from sim.scenario.key_locations import ErrorPlace, KeyLocations, Sections
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.validation import KeysError
+
+
+class _Setting(NamedTuple):
+    """A setting that both engines have, see `key_names.toml`."""
+
+    sglang: str
+    vllm: str
+    others: str = ""
+    is_opposite: bool = False
+
+
+_NAMES = tomllib.loads((files("sim.scenario") / "key_names.toml").read_text(encoding="utf-8"))
+_SETTINGS = [_Setting(**each) for each in _NAMES["setting"]]
+_ELSEWHERE: Mapping[str, frozenset[str]] = {
+    key: frozenset(names.split()) for key, names in _NAMES["elsewhere"].items()
+}
+_REMOVED: Mapping[str, str] = _NAMES["removed"]
+
+
+def hint(path: KeyPath, siblings: Collection[str]) -> str | None:
+    """What to write for a key that the section with these keys does not have; None: not known."""
+    name = str(path[-1])
+    found = _in_scheduler(name, siblings)
+    if found is None and name in _REMOVED and len(path) > 1:
+        return _REMOVED[name]
+    return found or _elsewhere(path, siblings)
+
+
+def _in_scheduler(name: str, siblings: Collection[str]) -> str | None:
+    for setting in _SETTINGS:
+        own, other = setting.sglang, setting.vllm
+        families = "sglang", "vllm"
+        if own not in siblings:
+            # The section is one of family vllm.
+            own, other, families = other, own, ("vllm", "sglang")
+        if own in siblings and name == other:
+            means = "says the opposite" if setting.is_opposite else "is its counterpart"
+            return f"family {families[1]} has it; in family {families[0]} {own} {means}"
+        if own in siblings and name in setting.others.split():
+            return f"did you mean {own}?"
+    return None
+
+
+def _elsewhere(path: KeyPath, siblings: Collection[str]) -> str | None:
+    name = str(path[-1])
+    key = next((key for key, names in _ELSEWHERE.items() if name in names), None)
+    if key is None:
+        return None
+    section, inner, *_ = (*key.split("."), "")
+    if len(path) == 1 or path[0] != section or inner in siblings:
+        return f"did you mean {key}?"
+    # A section of this kind may have the key under one of the other names.
+    same = sorted(_ELSEWHERE[key].intersection(siblings))
+    if same:
+        return f"did you mean {same[0]}?"
+    return None if name == inner else f"other kinds have {key}"
+
 
 # The words for pydantic's types of errors: what a value must be, whole reasons, and bounds with the
 # key of the error's context that has the bound.

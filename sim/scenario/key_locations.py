@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sim.core.errors import KeyPath
-from sim.core.messages import dotted
+from sim.core.errors import KeyPath, dotted
 
 
 @dataclass(frozen=True, slots=True)

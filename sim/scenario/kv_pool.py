@@ -20,7 +20,7 @@ from sim.scenario.kv_sizes import (
     with_drafter,
     with_kv_format,
 )
-from sim.user.named_class import names_class
+from sim.user.objects import names_class
 
 if TYPE_CHECKING:
     from sim.latency.aiconfigurator.kv_pool import GpuMemory

@@ -7,9 +7,8 @@ from typing import Any, SupportsIndex, cast
 
 from pydantic import Field, ValidationError
 
-from sim.core.errors import InputError, KeyPath
+from sim.core.errors import InputError, KeyPath, dotted
 from sim.core.files import json_digest
-from sim.core.messages import dotted
 from sim.families import DEFAULT_FAMILY
 from sim.family.user_family import FamilyFolder
 from sim.scenario.key_locations import KeyLocations
@@ -33,7 +32,7 @@ from sim.scenario.server_pools import (
 )
 from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user.modules import source_hash
-from sim.user.named_class import names_class, user_classes
+from sim.user.objects import names_class, user_classes
 from sim.validation import StrictModel
 from sim.workload import TraceFormat
 from sim.workload.config import TraceConfig

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from sim.core.errors import InputError, KeyPath
-from sim.core.messages import describe, dotted, one_line, shorten
+from sim.core.errors import InputError, KeyPath, describe, dotted, one_line, shorten
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.strict_yaml import MAX_DEPTH, MAX_INTEGER, Scalar, YamlValue, parse_yaml_value
 

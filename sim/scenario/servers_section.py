@@ -17,9 +17,9 @@ from pydantic import (
 )
 
 from sim.core.declared import MAX_COUNT
-from sim.core.messages import describe, unknown_value
+from sim.core.errors import describe, unknown_value
 from sim.core.units import seconds_to_ns
-from sim.user.named_class import OrUserClass, UserClass
+from sim.user.objects import OrUserClass, UserClass
 from sim.validation import KeysError, StrictModel
 
 _MOST = 2**31 - 1

@@ -14,9 +14,8 @@ from typing import Any
 
 import yaml
 
-from sim.core.errors import InputError, KeyPath
+from sim.core.errors import InputError, KeyPath, one_line
 from sim.core.files import note_input
-from sim.core.messages import one_line
 from sim.core.packed import open_file
 
 Scalar = None | bool | int | float | str

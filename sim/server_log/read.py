@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sim.core.messages import shorten
+from sim.core.errors import shorten
 from sim.server_log.engine_log import EngineLog
 from sim.server_log.records import Kind, LogEvent, LoggedServer
 from sim.server_log.text_lines import Lines

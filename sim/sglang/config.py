@@ -14,7 +14,6 @@ from sim.engine.acceptance import Speculation
 from sim.engine.server_config import BOTH
 from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
 from sim.sglang.cache.tree.eviction import DEFAULT_SETTINGS, EvictionSettings
-from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
 from sim.sglang.scheduler.waiting.fairness import FairnessSettings
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import VERSIONS, VersionRules
@@ -39,6 +38,36 @@ ROLE_KEYS = (
     "disaggregation_decode_enable_radix_cache",
     "retraction_host_tokens",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSettings:
+    """Settings of static batching.
+
+    Attributes:
+        batch_size: largest number of requests of a batch; a batch starts as soon as this many
+            requests wait.
+        max_wait_ns: a smaller batch starts once its oldest request has waited for this long.
+    """
+
+    batch_size: int
+    max_wait_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackSettings:
+    """Settings of admission `pack`.
+
+    Attributes:
+        lookahead: how many requests, from the head of the queue, may be selected.
+        force_fifo_every: every pass whose number is a multiple of this considers the whole queue.
+        counts_cached: True: a prompt costs all of its tokens; False: only those that are not in the
+            prefix cache.
+    """
+
+    lookahead: int
+    force_fifo_every: int
+    counts_cached: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
 """Family `sglang`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from sim.core.flags import Command
 from sim.engine.server_config import DECODE, PREFILL
-from sim.family import Family
-from sim.family.launch_command import LaunchCommand, ServerSettings
+from sim.family import Family, in_module
 from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
@@ -15,11 +13,8 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
-    from sim.family.section import ImportedSection
-    from sim.latency.config import Parallelism
     from sim.server_log.records import LoggedServer
     from sim.sglang.config import SchedulerConfig
-    from sim.sglang.log.lines import SglangLog
     from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.roles.decode_server import DecodeQueues
     from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
@@ -52,6 +47,17 @@ class SglangFamily(Family):
     policy_key = "schedule_policy"
     step_tokens_key = "chunked_prefill_size"
     send_queues = 4
+    launch_command = in_module("sim.sglang.launch_flags:sglang_launch")
+    parallel_flags = in_module("sim.sglang.launch_flags:sglang_parallel")
+    role_flags = in_module("sim.sglang.launch_flags:role_flags")
+    router_command = in_module("sim.sglang.launch_flags:router_command")
+    read_launch = in_module("sim.sglang.read_launch:read_sglang_launch")
+    gpu_defaults = in_module("sim.sglang.read_launch:gpu_defaults")
+    pools_of_model = in_module("sim.sglang.read_launch:pools_of_model")
+    imported_section = in_module("sim.sglang.results.settings:sglang_section")
+    engine_log = in_module("sim.sglang.log.lines:SglangLog")
+    launch_of_log = in_module("sim.sglang.log.launch:sglang_launch_of_log")
+    check = in_module("sim.sglang.check:check_sglang_memory")
 
     def policies(self) -> tuple[str, ...]:
         from sim.sglang.policies.policy import POLICIES
@@ -70,7 +76,7 @@ class SglangFamily(Family):
         kv = build_kv_memory(config, pool)
         steps = None
         if config.speculation is not None:
-            from sim.sglang.scheduler.drafts import DraftSteps
+            from sim.sglang.scheduler.decode import DraftSteps
 
             steps = DraftSteps(kv, config.speculation.num_tokens, config.speculative_num_steps)
         from sim.sglang.scheduler.scheduler import SglangScheduler
@@ -96,11 +102,6 @@ class SglangFamily(Family):
 
         return SglangRanks(engines, config.load_balance_method)
 
-    def check(self, engine: "EngineCore") -> None:
-        from sim.sglang.check import check_sglang_memory
-
-        check_sglang_memory(engine)
-
     def metric_names(self) -> Mapping[str, str]:
         return _METRIC_NAMES
 
@@ -109,64 +110,6 @@ class SglangFamily(Family):
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return not settings.get("disable_overlap_schedule", False)
-
-    def launch_command(
-        self, section: "SglangSection", searched: Collection[str] = ()
-    ) -> LaunchCommand:
-        from sim.sglang.launch_flags import sglang_launch
-
-        return sglang_launch(section, searched)
-
-    def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
-        from sim.sglang.launch_flags import sglang_parallel
-
-        return sglang_parallel(spread)
-
-    def role_flags(self, role: str) -> tuple[str, ...]:
-        from sim.sglang.launch_flags import role_flags
-
-        return role_flags(role)
-
-    def router_command(
-        self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]
-    ) -> LaunchCommand:
-        from sim.sglang.launch_flags import router_command
-
-        return router_command(hosts, routers)
-
-    def read_launch(self, command: Command, system: str) -> ServerSettings | None:
-        from sim.sglang.read_launch import read_sglang_launch
-
-        return read_sglang_launch(command, system)
-
-    def gpu_defaults(self, system: str) -> dict[str, int]:
-        from sim.sglang.read_launch import gpu_defaults
-
-        return gpu_defaults(system)
-
-    def pools_of_model(
-        self, model: str, settings: Mapping[str, Any], num_stages: int
-    ) -> tuple[dict[str, Any], list[str]]:
-        from sim.sglang.read_launch import pools_of_model
-
-        return pools_of_model(model, settings, num_stages)
-
-    def imported_section(
-        self, known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
-    ) -> "ImportedSection":
-        from sim.sglang.results.settings import sglang_section
-
-        return sglang_section(known_settings, sizes, model)
-
-    def engine_log(self) -> "SglangLog":
-        from sim.sglang.log.lines import SglangLog
-
-        return SglangLog()
-
-    def launch_of_log(self, server: "LoggedServer") -> Command:
-        from sim.sglang.log.launch import sglang_launch_of_log
-
-        return sglang_launch_of_log(server)
 
     def measured_pool(
         self, server: "LoggedServer", settings: Mapping[str, Any], model: str, tp: int

@@ -27,7 +27,7 @@ from sim.sglang.section.rules import PackConfig, PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.speculation import KEY, speculative_settings
 from sim.sglang.version_rules import NEWEST
-from sim.user.named_class import UserClass
+from sim.user.objects import UserClass
 from sim.validation import launch_keys
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'

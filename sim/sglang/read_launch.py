@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, shorten
 from sim.core.flags import Command, Flags, flag_of, plain_value
-from sim.core.messages import shorten
 from sim.core.versions import entry_for
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
+    Others,
     Programs,
     ServerSettings,
     Variables,
@@ -36,11 +36,8 @@ from sim.sglang.launch_flags import (
     SPECULATIVE_OPTIONS,
     take_speculative,
 )
-from sim.sglang.other_flags import OTHER_FLAGS
+from sim.sglang.section.pools import STATES, WINDOW, has_window_pool
 from sim.sglang.section.scheduler import SglangSection
-from sim.sglang.section.states import KEY as STATES
-from sim.sglang.section.window import KEY as WINDOW
-from sim.sglang.section.window import has_window_pool
 from sim.sglang.version_rules import NEWEST, version_with_rules_of
 
 _PROGRAMS = Programs(
@@ -48,21 +45,10 @@ _PROGRAMS = Programs(
     image="sglang",
     has_entry_point=False,
 )
+_OTHERS = Others.of("sim.sglang")
 _VARIABLES = Variables(
-    prefix="SGLANG_",
-    ignored=(
-        "LOG", "CACHE", "HOST", "PORT", "USE_MODELSCOPE", "TORCH_PROFILER", "WARMUP", "WATCHDOG",
-        "IS_IN_CI", "SET_", "HEALTH", "RECORD", "DISABLE_CUDNN", "SKIP_", "BLOCK_NONZERO",
-        "ENABLE_HEALTH", "ENABLE_METRICS", "DISAGGREGATION_BOOTSTRAP", "DISAGGREGATION_HEARTBEAT",
-        "DISAGGREGATION_WAITING", "MOONCAKE", "NIXL", "ALLOW", "USE_MESSAGE",
-    ),
-    of_time=(
-        "ENABLE_JIT", "ENABLE_SPEC_V2", "ENABLE_FLASHINFER", "ENABLE_TORCH", "ENABLE_COLOCATED",
-        "ENABLE_OVERLAP_PLAN", "JIT", "DEEPEP", "DEEPGEMM", "FLASHINFER", "MOE", "ROCM", "AITER",
-        "USE_", "OPT", "NCCL", "DSA", "NSA", "TRITON", "CUTLASS", "NVFP4", "DG_",
-    ),
-    keys=frozenset(KEYS.variables.values()),
-)  # fmt: skip
+    "SGLANG_", _OTHERS.ignored, _OTHERS.of_time, frozenset(KEYS.variables.values())
+)
 _WHERE = "--server"
 _EVICTION_KEY = "radix_eviction_policy_config"
 _SWITCHES = {
@@ -90,7 +76,7 @@ FLAGS = Flags(
     switches={flag: (key, True) for flag, key in _SWITCHES.items()},
     lists={},
     ignored=(),
-    others=OTHER_FLAGS,
+    others=_OTHERS.flags,
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
 # The presets of `host`, by the first version that each is for.

@@ -15,8 +15,7 @@ from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import BasePolicy, ChunkRoom, QueueView
 from sim.sglang.request import SglangRequest
-from sim.user.named_class import UserClass
-from sim.user.objects import ClassKind, FailAt, UserObject, load_class, shown
+from sim.user.objects import ClassKind, FailAt, UserClass, UserObject, load_class, shown
 
 _CONFIG = "SchedulerConfig"
 POLICY = ClassKind("policy", _CONFIG, {"order": "waiting, view"})

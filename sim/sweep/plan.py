@@ -11,8 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from sim.core.errors import InputError, KeyPath
-from sim.core.messages import say, shorten
+from sim.core.errors import InputError, KeyPath, say, shorten
 from sim.scenario.load import LoadedScenario, hashes_with_seeds, vary
 from sim.scenario.overrides import Change
 from sim.scenario.schema import BESIDE_THE_RUN

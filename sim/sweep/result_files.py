@@ -16,14 +16,13 @@ from sim.families import family_named
 from sim.family import Family
 from sim.family.launch_command import LaunchCommand, weight_flags
 from sim.latency.config import AiconfiguratorLatencyConfig, parallelism
-from sim.metrics.metric_name import MetricName
+from sim.metrics.registry import MetricName
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
 from sim.sweep.plan import SEED, Settings, canonical
 from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
-from sim.tables.table import table_of_rows
-from sim.tables.text import counted
+from sim.tables.table import counted, table_of_rows
 from sim.validation import OPEN, check
 from sim.workers.executor import TaskStatus
 

@@ -10,8 +10,8 @@ import numpy as np
 from sim.confidence.confidence import over_seeds
 from sim.core.arrays import Float64
 from sim.metrics.latencies import slo_limits
-from sim.metrics.metric_name import TENANTS, MetricName, group_of
 from sim.metrics.points import MIN_RUNS, MeanInterval, mean_interval
+from sim.metrics.registry import TENANTS, MetricName, group_of
 from sim.metrics.summary import Summary
 from sim.sweep.plan import SEED, Plan
 from sim.sweep.store import PointOutcome, point_file

@@ -7,8 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from sim.core.errors import InputError
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
 from sim.core.packed import read_text
 
 Key = TypeVar("Key", bound=Hashable)

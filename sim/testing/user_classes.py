@@ -15,8 +15,7 @@ from sim.latency.config import parallelism
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
-from sim.user.named_class import UserClass
-from sim.user.objects import ClassKind, LoadedClass, UserObject
+from sim.user.objects import ClassKind, LoadedClass, UserClass, UserObject
 
 __all__ = ["Contract", "load_family", "simulate_both_ways"]
 

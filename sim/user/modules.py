@@ -15,8 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from sim.core.errors import InputError
-from sim.core.messages import say
+from sim.core.errors import InputError, say
 
 _WANTED = "SERVETWIN_USER_CODE"
 # Its values: the command lacks the option; with it: --no-user-code, neither, --user-code.

@@ -1,12 +1,10 @@
 """Family `vllm`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim.core.flags import Command
 from sim.engine.server_config import BOTH, DECODE, PREFILL, goes_row_by_row
-from sim.family import Family
-from sim.family.launch_command import LaunchCommand, ServerSettings
+from sim.family import Family, in_module
 from sim.workload.results import ResultFormat
 
 if TYPE_CHECKING:
@@ -15,12 +13,8 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
-    from sim.family.section import ImportedSection
-    from sim.latency.config import Parallelism
-    from sim.server_log.records import LoggedServer
     from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
     from sim.vllm.config import VllmConfig
-    from sim.vllm.log.lines import VllmLog
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -65,6 +59,16 @@ class VllmFamily(Family):
     result_formats = _FORMATS
     policy_key = "scheduling_policy"
     step_tokens_key = "max_num_batched_tokens"
+    launch_command = in_module("sim.vllm.launch_flags:vllm_launch")
+    parallel_flags = in_module("sim.vllm.launch_flags:vllm_parallel")
+    read_launch = in_module("sim.vllm.read_launch:read_vllm_launch")
+    gpu_defaults = in_module("sim.vllm.read_launch:gpu_defaults")
+    pools_of_model = in_module("sim.vllm.read_launch:pools_of_model")
+    imported_section = in_module("sim.vllm.results:vllm_section")
+    engine_log = in_module("sim.vllm.log.lines:VllmLog")
+    launch_of_log = in_module("sim.vllm.log.launch:vllm_launch_of_log")
+    measured_pool = in_module("sim.vllm.log.launch:vllm_measured_pool")
+    check = in_module("sim.vllm.check:check_vllm_memory")
 
     def policies(self) -> tuple[str, ...]:
         return "fcfs", "priority"
@@ -99,11 +103,6 @@ class VllmFamily(Family):
 
         return VllmRanks(engines, num_front_ends, config)
 
-    def check(self, engine: "EngineCore") -> None:
-        from sim.vllm.check import check_vllm_memory
-
-        check_vllm_memory(engine)
-
     @property
     def checks_model(self) -> bool:
         return True  # entrypoints/openai/models/serving.py: "The model ... does not exist."
@@ -117,18 +116,6 @@ class VllmFamily(Family):
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return bool(settings.get("async_scheduling"))
 
-    def launch_command(
-        self, section: "VllmSection", searched: Collection[str] = ()
-    ) -> LaunchCommand:
-        from sim.vllm.launch_flags import vllm_launch
-
-        return vllm_launch(section, searched)
-
-    def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
-        from sim.vllm.launch_flags import vllm_parallel
-
-        return vllm_parallel(spread)
-
     def role_flags(self, role: str) -> tuple[str, ...]:
         if role == BOTH:
             return ()
@@ -136,47 +123,6 @@ class VllmFamily(Family):
         return (
             f"""--kv-transfer-config '{{"kv_connector":"NixlConnector","kv_role":"{does}"}}'""",
         )
-
-    def read_launch(self, command: Command, system: str) -> ServerSettings | None:
-        from sim.vllm.read_launch import read_vllm_launch
-
-        return read_vllm_launch(command, system)
-
-    def gpu_defaults(self, system: str) -> dict[str, int]:
-        from sim.vllm.read_launch import gpu_defaults
-
-        return gpu_defaults(system)
-
-    def pools_of_model(
-        self, model: str, settings: Mapping[str, Any], num_stages: int
-    ) -> tuple[dict[str, Any], list[str]]:
-        from sim.vllm.read_launch import pools_of_model
-
-        return pools_of_model(model, settings, num_stages)
-
-    def imported_section(
-        self, known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
-    ) -> "ImportedSection":
-        from sim.vllm.results import vllm_section
-
-        return vllm_section(known_settings, sizes, model)
-
-    def engine_log(self) -> "VllmLog":
-        from sim.vllm.log.lines import VllmLog
-
-        return VllmLog()
-
-    def launch_of_log(self, server: "LoggedServer") -> Command:
-        from sim.vllm.log.launch import vllm_launch_of_log
-
-        return vllm_launch_of_log(server)
-
-    def measured_pool(
-        self, server: "LoggedServer", settings: Mapping[str, Any], model: str, tp: int
-    ) -> dict[str, Any]:
-        from sim.vllm.log.launch import vllm_measured_pool
-
-        return vllm_measured_pool(server, settings, model, tp)
 
 
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":

@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, shorten
 from sim.core.flags import Command, Effect, Flags, flag_of
-from sim.core.messages import shorten
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
+    Others,
     Programs,
     ServerSettings,
     Variables,
@@ -26,7 +26,6 @@ from sim.family.launch_command import (
 )
 from sim.family.section import is_valid
 from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES
-from sim.vllm.other_flags import OTHER_FLAGS
 from sim.vllm.section.groups import KVCacheGroup, groups_for_model
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
@@ -41,20 +40,8 @@ _PROGRAMS = Programs(
     image="vllm",
     has_entry_point=True,
 )
-_VARIABLES = Variables(
-    prefix="VLLM_",
-    ignored=(
-        "LOG", "CACHE", "CONFIG", "HOST", "PORT", "API_KEY", "NO_USAGE", "DO_NOT", "USAGE",
-        "WORKER_MULTI", "DISABLE_COMPILE", "ALLOW", "SERVER_DEV", "PLUGINS", "TORCH_PROFILER",
-        "NIXL_SIDE", "RPC", "ENGINE_READY", "ENGINE_ITER", "ASSETS", "HTTP_TIMEOUT", "SKIP_",
-        "KEEP_ALIVE", "USE_V1", "USE_MODELSCOPE", "IMAGE", "VIDEO", "AUDIO",
-    ),
-    of_time=(
-        "USE_", "ALL2ALL", "ATTENTION", "FLASH", "MOE_", "ROCM_", "ENABLE_", "FUSED", "DEEPEP",
-        "DEEP_E", "MXFP4", "NVFP4", "MARLIN", "FLOAT32", "DISABLED_KERNELS", "RANDOMIZE", "TUNED",
-        "BLOCKSCALE", "CUDAGRAPH", "DBO", "MLA", "TRITON",
-    ),
-)  # fmt: skip
+_OTHERS = Others.of("sim.vllm")
+_VARIABLES = Variables("VLLM_", _OTHERS.ignored, _OTHERS.of_time)
 _WHERE = "--server"
 _SWITCHES = {
     **{flag_of(key)[2:]: key for key in KEYS.switches},
@@ -85,7 +72,7 @@ FLAGS = Flags(
     },
     lists={},
     ignored=(),
-    others=OTHER_FLAGS,
+    others=_OTHERS.flags,
 )  # fmt: skip
 # What a server that generates text does; all else is another kind of server.
 _GENERATES = {"runner": ("auto", "generate"), "convert": ("auto", "none"),

@@ -233,7 +233,7 @@ _POOL_HINT = (
 
 
 def vllm_section(
-    known_settings: Mapping[str, object], sizes: Sequence[int], model: str
+    known_settings: Mapping[str, object], sizes: Sequence[int], model: str = ""
 ) -> ImportedSection:
     """See `Family.imported_section`."""
     settings, hints = accepted_settings(VllmSection, {"family": "vllm"}, known_settings)

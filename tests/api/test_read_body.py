@@ -8,7 +8,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from sim.api import read_body
+from sim.api import bodies as read_body
 from sim.api.answer import EstimatedTokens
 from sim.api.app import Api, ServerInfo
 from sim.api.bodies import ChatBody, CompletionBody, GenerateBody

@@ -11,11 +11,10 @@ from sim.latency.aiconfigurator.deployment import ModelDeployment
 from sim.latency.aiconfigurator.model import composed_latency
 from sim.latency.config import Parallelism
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, build_policy
-from sim.sglang.request import SglangRequest
+from sim.sglang.request import RequestKV, SglangRequest
 from sim.sglang.scheduler.waiting.queue import WaitingQueue
 from tests.support.latency_steps import decode_step, extend_step
 

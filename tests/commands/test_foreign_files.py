@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from sim.commands.output import check_folder
-from sim.core.errors import InputError
+from sim.core.errors import MAX_ERROR, InputError, error_line
 from sim.core.files import inputs_kept, lock_folder
-from sim.core.messages import MAX_ERROR, error_line
 from tests.support import result_files
 
 REQUEST = result_files.ServedRequest("r", 0, 1, 10**7, 10**8, (1,) * 20, (2,) * 5, 5)

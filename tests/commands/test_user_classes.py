@@ -16,7 +16,7 @@ from sim.new.__main__ import main as new
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario
 from sim.user.modules import user_code
-from sim.user.named_class import user_classes
+from sim.user.objects import user_classes
 from tests.support.measured_runs import measured_run
 from tests.support.serve import linear_latency
 

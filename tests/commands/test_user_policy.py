@@ -15,8 +15,7 @@ from sim.scenario.load import load_scenario
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.user_rules import load_user_rule
 from sim.testing.contracts import SchedulePolicyContract
-from sim.user.named_class import UserClass
-from sim.user.objects import fail_at_key
+from sim.user.objects import UserClass, fail_at_key
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "policies.md"
 EXAMPLE = "my_policy:ShortestPromptFirst"

@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 
 from sim.commands.running.simulate import simulate_measured, summary_of
-from sim.confidence.attainment import attainment_interval
 from sim.confidence.confidence import before_traffic, confidence_of, over_seeds
-from sim.confidence.intervals import LACKS, Nearness, calibration, distances, lacking, spread_of
-from sim.confidence.measured import MeasuredServers, measured_servers
-from sim.confidence.point import Point, architecture_of
+from sim.confidence.intervals import (
+    LACKS,
+    Nearness,
+    attainment_interval,
+    calibration,
+    distances,
+    lacking,
+    spread_of,
+)
+from sim.confidence.measured import MeasuredServers, Point, architecture_of, measured_servers
 from sim.des.run import RunOptions
 from sim.latency.architectures.model_key import load_model_shape
 from sim.metrics.latencies import Slo, request_latencies

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sim.confidence.confidence import before_traffic, confidence_of
-from sim.confidence.fitted import half_width, settings_of
+from sim.confidence.intervals import half_width, settings_of
 from sim.core.errors import InputError
 from sim.report.confidence_text import confidence_lines
 from sim.scenario.load import load_scenario_text

@@ -11,9 +11,9 @@ import pytest
 from sim.core.errors import InputError
 from sim.core.flags import Effect, split_command
 from sim.families import FAMILIES
-from sim.sglang.other_flags import OTHER_FLAGS as OF_SGLANG
-from sim.vllm.other_flags import OTHER_FLAGS as OF_VLLM
+from sim.family.launch_command import Others
 
+OF_SGLANG, OF_VLLM = (Others.of(package).flags for package in ("sim.sglang", "sim.vllm"))
 LISTS = {"vllm": "vllm-0.33.0.txt", "sglang": "sglang-0.5.23.txt"}
 PROGRAMS = {"vllm": "vllm serve m", "sglang": "python -m sglang.launch_server --model-path m"}
 WORDS = {"value": ["1"], "switch": [], "list": ["a", "b"]}

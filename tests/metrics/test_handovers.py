@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from sim.metrics.pools import phases, sizes, sizes_of_pool
 from sim.metrics.rates import log_end_ns
 from sim.metrics.registry import PHASES
-from sim.metrics.request_table import request_table
-from sim.metrics.summary import summarise
+from sim.metrics.summary import request_table, summarise
 from sim.metrics.timeline import pool_timeline, timeline
 from sim.runlog import NOT_YET_NS
 from tests.support.disaggregated import DISAGGREGATED, TOGETHER

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.metrics.metric_name import MetricName, metric_names
-from sim.metrics.registry import GROUP_METRICS, POOL_METRICS, RUN_METRICS
+from sim.metrics.registry import GROUP_METRICS, POOL_METRICS, RUN_METRICS, MetricName, metric_names
 from sim.metrics.summary import summarise
 from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState
 

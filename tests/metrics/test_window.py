@@ -6,9 +6,8 @@ import pytest
 from sim.commands.running.simulate import simulate_measured
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
-from sim.metrics.request_table import request_table
 from sim.metrics.series import Edge, with_window
-from sim.metrics.summary import Slo, add_quantiles, summarise
+from sim.metrics.summary import Slo, add_quantiles, request_table, summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from tests.support.run_logs import request_columns, run_log, step_columns

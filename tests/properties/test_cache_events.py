@@ -12,7 +12,7 @@ from sim.des.routers.kv_aware import KvAware
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.settings import WindowSettings
-from sim.sglang.cache.tree.pairs import pairs_of
+from sim.sglang.cache.tree.prefix_cache import pairs_of
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig

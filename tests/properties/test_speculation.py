@@ -11,8 +11,7 @@ from sim.engine.page_pool import PageCounts
 from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine, build_executor
 from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill.admission import StaticSettings
+from sim.sglang.config import SchedulerConfig, StaticSettings
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import listed
 from tests.support.random_drafts import METHODS, sglang_with_drafts, speculations

@@ -12,9 +12,8 @@ from sim.engine.page_pool import PageCounts
 from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine
 from sim.runlog.run_log_file import RecordedRun, load_run_log
-from sim.sglang.config import SchedulerConfig
+from sim.sglang.config import PackSettings, SchedulerConfig, StaticSettings
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
-from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
 from sim.sglang.scheduler.waiting.fairness import FairnessT, KLpm
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import Turn, listed

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from servetwin.frames import request_frame, step_frame
-from sim.metrics.request_table import request_table
-from sim.metrics.summary import summarise
+from sim.metrics.summary import request_table, summarise
 from sim.report.run_folder import read_run, write_out_dir, write_requests
 from sim.report.summary_text import comparison_table, summary_text
 from sim.runlog.decisions import request_lines

@@ -6,7 +6,7 @@ import pytest
 
 from sim.metrics.summary import Slo, summarise
 from sim.report.summary_text import summary_text
-from sim.tables.text import number
+from sim.tables.table import number
 from tests.support.run_logs import request_columns, run_log
 from tests.support.toy_server import toy_log
 

@@ -13,8 +13,7 @@ from sim.latency.kinds.linear import LinearLatency
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.sglang.cache.tree.eviction import EvictionSettings
-from sim.sglang.config import UserRules
-from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
+from sim.sglang.config import PackSettings, StaticSettings, UserRules
 from sim.sglang.scheduler.waiting.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings

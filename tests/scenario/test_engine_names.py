@@ -5,7 +5,7 @@ import pytest
 from sim.core.errors import InputError
 from sim.families import FAMILIES
 from sim.latency.hardware import load_hardware
-from sim.scenario.engine_names import _ELSEWHERE, _REMOVED, _SETTINGS
+from sim.scenario.explain import _ELSEWHERE, _REMOVED, _SETTINGS
 from sim.scenario.load import load_scenario_data
 
 SGLANG = {"family": "sglang", "max_total_tokens": 4096}
@@ -112,7 +112,7 @@ def test_every_key_that_is_offered_exists_and_no_other_name_is_one():
     for setting in _SETTINGS:
         assert setting.sglang in keys["sglang"]
         assert setting.vllm in keys["vllm"]
-        assert not setting.others & (keys["sglang"] | keys["vllm"])
+        assert not set(setting.others.split()) & (keys["sglang"] | keys["vllm"])
     assert not _REMOVED.keys() & (keys["sglang"] | keys["vllm"])
     assert not frozenset().union(*_ELSEWHERE.values()) & (keys["sglang"] | keys["vllm"])
 

@@ -13,8 +13,8 @@ from sim.core.errors import InputError
 from sim.family.section import MemoryForKv
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
+from sim.sglang.section.pools import states_in, tokens_beside_states
 from sim.sglang.section.scheduler import SglangSection
-from sim.sglang.section.states import states_in, tokens_beside_states
 
 GIB = 2**30
 _SCENARIO = """

@@ -24,7 +24,7 @@ from silicon.decisions import (
 from silicon.facts import Row, load_rows
 from silicon.kept import kept
 from silicon.scores import Judged, Means
-from sim.confidence.point import Point
+from sim.confidence.measured import Point
 
 FACTS = {"model": "m", "system": "g", "precision": "fp8", "isl": "100", "osl": "101"}
 

@@ -14,9 +14,8 @@ from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.wrappers import LoadingLatency, LoadTimes, StagedLatency
 from sim.sglang.cache.settings import HostCacheSettings
 from sim.sglang.cache.tree.eviction import EVICTION_POLICIES, EvictionSettings
-from sim.sglang.config import DelayerSettings, SchedulerConfig
+from sim.sglang.config import DelayerSettings, PackSettings, SchedulerConfig, StaticSettings
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
-from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
 from sim.sglang.scheduler.waiting.fairness import (
     AgingTokens,
     FairnessSettings,

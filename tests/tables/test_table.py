@@ -5,8 +5,17 @@ import math
 import pytest
 
 from sim.core.errors import InputError
-from sim.tables.table import Coloured, Column, Table, columns_of, table_of_rows
-from sim.tables.text import aligned, number, number_as, yes_or_no
+from sim.tables.table import (
+    Coloured,
+    Column,
+    Table,
+    aligned,
+    columns_of,
+    number,
+    number_as,
+    table_of_rows,
+    yes_or_no,
+)
 
 
 def test_table_aligns_columns_as_wide_as_their_cells():

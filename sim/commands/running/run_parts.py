@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sim.commands.running.simulate import Simulated, Simulation, deployment_of, simulate_here
-from sim.core.errors import InputError, WorkerError
-from sim.core.messages import say
+from sim.core.errors import InputError, WorkerError, say
 from sim.core.packed import STDIN
 from sim.des.part import PartFailedError, simulate_part
 from sim.des.routers.router import looks_at_loads

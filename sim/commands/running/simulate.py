@@ -220,7 +220,7 @@ def summary_with_confidence(log: RunLog, built: BuiltScenario) -> Summary:
         summary["kv_pool"] = kv_pool(built.served, built.scheduler)._asdict()
     confidence = confidence_of(loaded, summary)
     if "mean_ttft_ms" in confidence:
-        from sim.confidence.attainment import attainment_interval
+        from sim.confidence.intervals import attainment_interval
 
         slo = _slo_of(loaded.scenario)
         if interval := attainment_interval(log, slo, summary, confidence):

@@ -7,9 +7,8 @@ from shlex import quote
 
 from sim.commands.output import print_line, print_table
 from sim.commands.running.simulate import simulate_measured, summary_with_confidence
-from sim.core.errors import InputError
+from sim.core.errors import InputError, say
 from sim.core.files import lock_folder, make_folder
-from sim.core.messages import say
 from sim.des.run import RunOptions
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.summary import Summary, add_quantiles

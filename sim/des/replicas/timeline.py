@@ -64,7 +64,7 @@ class UpcomingSteps:
     def logged(self, run: DecodeRun, state: StepState) -> FurtherSteps:
         """The steps as the run log has them; see there for `run` and `state`."""
         times = (self.decided_ns[:-1], self.starts_ns, self.ends_ns, self.host_ns)
-        return FurtherSteps(*times, self.launch_ns, run, state)
+        return FurtherSteps(times, self.launch_ns, run, state)
 
     def decided_before(self, time_ns: int) -> "UpcomingSteps | None":
         """The steps that are decided before `time_ns`; None: there are none."""

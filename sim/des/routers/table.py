@@ -21,8 +21,7 @@ from sim.des.routers.router import (
 from sim.des.traffic import SimulationLog
 from sim.engine.page_pool import KeysOf
 from sim.scenario.servers_section import RouterConfig
-from sim.user.named_class import UserClass
-from sim.user.objects import ClassKind, UserObject, load_class, shown
+from sim.user.objects import ClassKind, UserClass, UserObject, load_class, shown
 from sim.workload.rng import RandomStreams
 
 ROUTERS: Mapping[str, Callable[..., Router]] = {

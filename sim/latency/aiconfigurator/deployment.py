@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.core.errors import InputError
-from sim.core.messages import one_line, unknown_name
+from sim.core.errors import InputError, one_line, unknown_name
 from sim.latency.architectures.config_json import Config, ConfigValues, WeightFormats
 from sim.latency.architectures.model_key import (
     FoundModel,

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from typing import Any, Protocol
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, unknown_name
 from sim.latency.hardware import (
     BFLOAT16,
     FP8,

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, unknown_name
 from sim.latency.architectures.config_json import Config, ConfigValues, WeightFormats
 from sim.latency.architectures.parts import (
     AttentionParts,

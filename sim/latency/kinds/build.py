@@ -26,8 +26,7 @@ from sim.latency.hardware import Hardware
 from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import LatencyModel, StepLatency, StepTime, asked_step_by_step
 from sim.latency.wrappers import DraftingLatency, ScaledLatency
-from sim.user.named_class import UserClass
-from sim.user.objects import ClassKind, UserObject, load_class, shown
+from sim.user.objects import ClassKind, UserClass, UserObject, load_class, shown
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

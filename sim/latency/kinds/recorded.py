@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.errors import InputError
-from sim.core.messages import describe
+from sim.core.errors import InputError, describe
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime

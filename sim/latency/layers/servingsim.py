@@ -11,8 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, unknown_name
 from sim.core.units import NS_PER_US
 from sim.latency.curves import Curve, bracket, weighted_sum
 from sim.latency.features import StepFeatures

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from sim.core.errors import InputError
-from sim.core.messages import describe
+from sim.core.errors import InputError, describe
 from sim.core.packed import read_text
 from sim.latency.layers.attention import Bins, SkewAxes
 

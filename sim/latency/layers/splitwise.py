@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sim.core.errors import InputError, InvariantError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, InvariantError, unknown_name
 from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures

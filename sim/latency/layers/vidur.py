@@ -8,8 +8,7 @@ that have equal contexts.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_name
+from sim.core.errors import InputError, unknown_name
 from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures

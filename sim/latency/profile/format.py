@@ -12,9 +12,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from sim.core.batch import ForwardMode
-from sim.core.errors import InputError
+from sim.core.errors import InputError, unknown_name
 from sim.core.files import located
-from sim.core.messages import unknown_name
 from sim.core.packed import STDIN, parse_json_object, read_text
 from sim.latency.profile.quantities import MODE_TERMS, ModeTerms
 from sim.validation import StrictModel

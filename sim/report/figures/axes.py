@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MeanInterval
+from sim.metrics.registry import MetricName
 from sim.report.figures.key_text import number_of, value_text
 from sim.report.figures.marks import Axis, Limits
 from sim.report.figures.plot_check import is_number

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sim.metrics.metric_name import MetricName
+from sim.metrics.registry import MetricName
 from sim.metrics.summary import PERCENTS
 from sim.report.figures.axes import value_axis, wants_log
 from sim.report.figures.key_text import key_name, latency_text

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MeanInterval
+from sim.metrics.registry import MetricName
 from sim.report.figures.axes import KeyAxis, MetricAxis, Zero, value_axis
 from sim.report.figures.key_text import (
     changes_arrivals,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.metrics.metric_name import MetricName
 from sim.metrics.points import Knee, MeanInterval, find_knee
-from sim.metrics.registry import Better
+from sim.metrics.registry import Better, MetricName
 from sim.report.figures.axes import MetricAxis, Zero, in_order, log_ticks, round_ticks, wants_log
 from sim.report.figures.key_text import (
     key_label,

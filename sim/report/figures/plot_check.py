@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.core.errors import KeyPath
-from sim.core.messages import describe, did_you_mean, shorten
-from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, metric_names
-from sim.metrics.registry import Better
+from sim.core.errors import KeyPath, describe, did_you_mean, shorten
+from sim.metrics.registry import COLD, HOT, TENANTS, Better, MetricName, metric_names
 from sim.scenario.report_section import (
     CdfPlot,
     CurvePlot,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MeanInterval
+from sim.metrics.registry import MetricName
 from sim.report.figures.axes import MetricAxis, Zero
 from sim.report.figures.key_text import (
     key_label,

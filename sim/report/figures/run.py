@@ -10,9 +10,9 @@ from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
 from sim.metrics.groups import group_masks
 from sim.metrics.latencies import finished_mask, request_latencies
-from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.metrics.pools import phases
 from sim.metrics.rates import log_end_ns
+from sim.metrics.registry import COLD, HOT, TENANTS, group_label
 from sim.metrics.timeline import Timeline, number_in, slo_by_minute
 from sim.report.figures.axes import axis_from_zero
 from sim.report.figures.key_text import latency_text, time_unit

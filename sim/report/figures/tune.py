@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sim.metrics.latencies import slo_limits
-from sim.metrics.metric_name import MetricName
+from sim.metrics.registry import MetricName
 from sim.report.figures.axes import KeyAxis, MetricAxis, padded, value_axis
 from sim.report.figures.key_text import key_label
 from sim.report.figures.marks import BLACK, GREY, PALETTE, Axis, Line, Mark, Panel, Picture, Style

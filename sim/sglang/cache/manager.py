@@ -12,12 +12,10 @@ from sim.engine.page_pool import CacheListener, KeysOf, PagePool
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.part import MemoryPart
-from sim.sglang.cache.request_kv import RequestKV
-from sim.sglang.cache.tree.pairs import Pairs, pairs_of
-from sim.sglang.cache.tree.prefix_cache import PrefixCache
+from sim.sglang.cache.tree.prefix_cache import Pairs, PrefixCache, pairs_of
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import RadixNode
-from sim.sglang.request import SglangRequest
+from sim.sglang.request import RequestKV, SglangRequest
 
 # A prompt's nodes count one more than the request's priority, but fit into 64 bits.
 _MAX_PRIORITY = (1 << 63) - 1
@@ -34,7 +32,7 @@ class KVCacheManager(KVPages):
         *,
         compares_pairs: bool = False,
     ) -> None:
-        """`compares_pairs`: the cache compares pairs of tokens (`sim.sglang.cache.tree.pairs`)."""
+        """`compares_pairs`: the cache compares pairs of tokens (see `Pairs`)."""
         super().__init__(pool, cache, parts)
         self.compares_pairs = compares_pairs
         # A sequence has one pair fewer than tokens.

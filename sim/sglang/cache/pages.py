@@ -8,11 +8,9 @@ from collections.abc import Iterable, Sequence
 from sim.engine.page_pool import PagePool, Span
 from sim.engine.running_batch import KVMemory, PageDemand
 from sim.sglang.cache.part import MemoryPart
-from sim.sglang.cache.preallocation import Preallocation, Reserve
-from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.cache.preallocation import Preallocation, Reserve, WindowBudget
 from sim.sglang.cache.tree.prefix_cache import PrefixCache
-from sim.sglang.cache.window.limits import WindowBudget
-from sim.sglang.request import SglangRequest
+from sim.sglang.request import RequestKV, SglangRequest
 
 
 class KVPages(KVMemory):

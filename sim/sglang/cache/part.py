@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.pool_tree import PoolTree, UnitPool
-from sim.sglang.cache.preallocation import Preallocation, Reserve
-from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.cache.preallocation import Preallocation, Reserve, WindowBudget
 from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
-from sim.sglang.cache.window.limits import WindowBudget
-from sim.sglang.request import SglangRequest
+from sim.sglang.request import RequestKV, SglangRequest
 
 # Rows of a prefill step: KV, tokens of the prefix, tokens to compute.
 PrefillRows = Sequence[tuple[RequestKV, int, int]]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sim.sglang.cache.request_kv import StateSlot
+from sim.sglang.request import StateSlot
 
 
 @dataclass(frozen=True, slots=True)

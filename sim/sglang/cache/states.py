@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from sim.core.errors import InputError, require
 from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.pool_tree import PoolTree, UnitPool
-from sim.sglang.cache.request_kv import RequestKV, StateSlot
 from sim.sglang.cache.settings import StateSettings
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import PoolDatum, PrefixMatch, RadixNode
-from sim.sglang.request import SglangRequest
+from sim.sglang.request import RequestKV, SglangRequest, StateSlot
 
 
 class StateTree(PoolTree):
@@ -95,7 +94,7 @@ class StatePart(MemoryPart):
             tree: what the prefix cache knows of states.
             drafts: decode steps verify drafts of each row.
             goes_with_tails: there are windows, too, of which decode servers get the tails of
-                prompts alone (`sim.sglang.cache.window.limits`).
+                prompts alone (`sim.sglang.cache.preallocation`).
         """
         super().__init__(tree.pool, tree)
         self._settings = settings

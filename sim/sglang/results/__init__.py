@@ -5,7 +5,7 @@ from sim.workload.results import ResultFormat
 FORMATS = (
     ResultFormat(
         "sglang-bench",
-        "sim.sglang.results.bench:read_sglang_bench",
+        "sim.sglang.results.settings:read_sglang_bench",
         is_bench=True,
         key_sets=(frozenset({"backend", "dataset_name"}), frozenset({"sharegpt_output_len"})),
     ),

@@ -27,7 +27,7 @@ from sim.sglang.scheduler.decode import DecodeManager
 from sim.sglang.scheduler.prefill.manager import PrefillManager
 from sim.sglang.scheduler.roles.decode_server import DecodeQueues
 from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
-from sim.sglang.scheduler.server import RowSteps, SglangServer
+from sim.sglang.scheduler.server import MicroBatch, RowSteps, SglangServer
 from sim.sglang.scheduler.waiting.queue import Queues, WaitingQueue, build_limits
 
 
@@ -62,9 +62,9 @@ class DecodeInterval:
         """The next decision makes a pass, as this one did."""
         return not (self.deferred or self._num_left)
 
-    def defers(self, num_rows: int) -> bool:
+    def defers(self, batch: MicroBatch) -> bool:
         """Whether this decision makes no pass over the queue."""
-        self.deferred = self._num_left > 0 and num_rows >= self._min_rows
+        self.deferred = self._num_left > 0 and batch.num_rows >= self._min_rows
         self._num_left = self._num_left - 1 if self.deferred else 0
         return self.deferred
 
@@ -121,9 +121,8 @@ class SglangScheduler(SglangServer):
         return self.queues.token_limit(super().token_limit(prompt_len, max_new_tokens))
 
     def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
-        if not super().takes(prompt_len, max_new_tokens):
-            return False
-        return self.queues.ever_fits(prompt_len, self.token_limit(prompt_len, max_new_tokens))
+        limit = self.token_limit(prompt_len, max_new_tokens)
+        return self._takes(prompt_len, limit) and self.queues.ever_fits(prompt_len, limit)
 
     def enter(self, request: SglangRequest) -> None:
         self.queues.enter(request)
@@ -189,7 +188,7 @@ class SglangScheduler(SglangServer):
         launch = None
         if queues.prefills:
             self._begin_prefill(now_ns)
-            if not self.interval.defers(self.batch.num_rows):
+            if not self.interval.defers(self.batch):
                 launch = self.prefill.next_launch(now_ns, in_flight)
                 if launch is None and self.prefill.static is not None:
                     self.prefill.static.note_decode()

@@ -191,7 +191,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
         rules: those of the server's version.
         steps: what a decode step gives a row: one token, or those of accepted drafts.
         batches: one, or those of a pipeline's micro-batches.
-        batch: the one of them that is decided.
+        batch, other_batches: the one of them that is decided, and all others.
         decision: what the latest call of `decide` decided.
         now_ns: the time of the latest call from outside.
         has_dropped_rows: the latest decision has dropped rows that had finished.
@@ -209,8 +209,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
             MicroBatch(steps.new_batch(), config.decode_max_requests)
             for _ in range(config.micro_batches)
         ]
-        self.batch = self.batches[0]
-        self.running = self.batch.running
+        self.use_micro_batch(0)
         self.takes_turns = config.micro_batches > 1
         # `pp_max_micro_batch_size`
         self._max_rows = max(config.max_running_requests // config.micro_batches, 1)
@@ -238,8 +237,11 @@ class SglangServer(BaseScheduler[SglangRequest]):
         """SGLang 0.5.23: `validate_input_length` in managers/utils.py."""
         return prompt_len >= self._longest - _SPARE_CONTEXT_TOKENS
 
-    def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
-        """False if the front end refuses the prompt, or if it would wait for ever (rule 1)."""
+    def _takes(self, prompt_len: int, limit: int) -> bool:
+        """False if the front end refuses the prompt, or if it would wait for ever (rule 1).
+
+        `limit`: its `token_limit`.
+        """
         if prompt_len >= self.config.context_length:
             return False
         num_tokens = prompt_len
@@ -247,9 +249,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
             if not self._serves_alone:
                 return False
             num_tokens = 1
-        num_tokens += min(
-            self.token_limit(prompt_len, max_new_tokens), self.config.clip_max_new_tokens
-        )
+        num_tokens += min(limit, self.config.clip_max_new_tokens)
         return num_tokens + self.kv.page_size < self.config.pool_tokens
 
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> SglangRequest:
@@ -274,16 +274,13 @@ class SglangServer(BaseScheduler[SglangRequest]):
 
     def use_micro_batch(self, number: int) -> None:
         self.batch = self.batches[number]
+        self.other_batches = [batch for batch in self.batches if batch is not self.batch]
         self.running = self.batch.running
 
     @property
     def others_run(self) -> bool:
         """Requests run in other micro-batches of a pipeline."""
-        return len(self.batches) > 1 and any(other.live_requests for other in self.other_batches)
-
-    @property
-    def other_batches(self) -> list[MicroBatch]:
-        return [batch for batch in self.batches if batch is not self.batch]
+        return any(other.live_requests for other in self.other_batches)
 
     def num_free_slots(self, num_held: int) -> int:
         """How many requests this prefill batch may have; `num_held` of them have slots already."""

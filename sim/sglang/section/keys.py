@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
 from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
-from sim.core.errors import InputError
-from sim.core.messages import unknown_value
+from sim.core.errors import InputError, unknown_value
 from sim.family.section import ServerSection
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.section.host_cache import HostCacheSection
@@ -20,7 +19,7 @@ from sim.sglang.section.rules import (
     check_eviction,
 )
 from sim.sglang.settings import SchedulerSettings
-from sim.user.named_class import OrUserClass, UserClass
+from sim.user.objects import OrUserClass, UserClass
 from sim.validation import KeysError, keys_of
 
 _MAX_WAIT_MS = 10**6

@@ -7,8 +7,7 @@ from pydantic import Field
 from sim.core.declared import MAX_COUNT, Count
 from sim.core.units import ms_to_ns
 from sim.sglang.cache.tree.eviction import DEFAULT_SETTINGS, EvictionSettings
-from sim.sglang.config import DelayerSettings
-from sim.sglang.scheduler.prefill.admission import PackSettings
+from sim.sglang.config import DelayerSettings, PackSettings
 from sim.sglang.scheduler.waiting.fairness import (
     AgingTokens,
     FairnessSettings,
@@ -16,7 +15,7 @@ from sim.sglang.scheduler.waiting.fairness import (
     ForceFifo,
     KLpm,
 )
-from sim.user.named_class import OrUserClass, UserClass
+from sim.user.objects import OrUserClass, UserClass
 from sim.validation import KeysError, StrictModel
 
 # A day: longer than any simulated run.

@@ -12,9 +12,22 @@ from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.engine.server_config import DECODE
 from sim.family.section import Drafts, MemoryForKv, kv_format_of_flag
 from sim.latency.wrappers import LoadTimes, spare_layers_last
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill.admission import StaticSettings
+from sim.sglang.config import SchedulerConfig, StaticSettings
 from sim.sglang.section.keys import SglangKeys, check_delayer_of_ranks
+from sim.sglang.section.pools import STATES as STATES_KEY
+from sim.sglang.section.pools import WINDOW as WINDOW_KEY
+from sim.sglang.section.pools import (
+    check_states,
+    check_window,
+    has_window_pool,
+    most_running,
+    state_settings,
+    states_in,
+    tokens_beside_states,
+    tokens_beside_windows,
+    window_of_model,
+    window_settings,
+)
 from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
 from sim.sglang.section.rules import (
     admission_settings,
@@ -27,22 +40,6 @@ from sim.sglang.section.speculation import (
     drafts_of,
     speculative_settings,
     with_default_slots,
-)
-from sim.sglang.section.states import KEY as STATES_KEY
-from sim.sglang.section.states import (
-    check_states,
-    most_running,
-    state_settings,
-    states_in,
-    tokens_beside_states,
-)
-from sim.sglang.section.window import KEY as WINDOW_KEY
-from sim.sglang.section.window import (
-    check_window,
-    has_window_pool,
-    tokens_beside_windows,
-    window_of_model,
-    window_settings,
 )
 from sim.sglang.settings import SchedulerSettings
 from sim.user.objects import FailAt

@@ -16,7 +16,7 @@ from sim.core.errors import InputError
 from sim.core.files import json_text
 from sim.core.packed import read_json_object
 from sim.family.launch_command import LaunchCommand
-from sim.metrics.confidence_type import Confidence
+from sim.metrics.summary_type import Confidence
 from sim.sweep.result_files import RESULTS, launch_content
 from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
 from sim.validation import OPEN, Count, check

@@ -4,11 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from sim.core.errors import InputError
-from sim.core.messages import unknown_value
+from sim.core.errors import InputError, unknown_value
 from sim.latency.config import parallelism
-from sim.metrics.metric_name import TENANTS, MetricName, metric_names
-from sim.metrics.registry import GROUP_METRICS, Better
+from sim.metrics.registry import GROUP_METRICS, TENANTS, Better, MetricName, metric_names
 from sim.metrics.summary import Summary
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario

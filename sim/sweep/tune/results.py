@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sim.confidence.confidence import over_seeds
-from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MeanInterval, mean_interval
-from sim.metrics.registry import metric
+from sim.metrics.registry import MetricName, metric
 from sim.scenario.search_sections import TuneSection
 from sim.sweep.plan import Settings
 from sim.sweep.store import PointOutcome

@@ -12,13 +12,12 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts
 from sim.engine.request import OutputTokens
-from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.tree.prefix_cache import PrefixCache
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
-from sim.sglang.request import SglangRequest
+from sim.sglang.request import RequestKV, SglangRequest
 from sim.sglang.scheduler.prefill.admission import Admission
 from sim.sglang.scheduler.waiting.fairness import FairnessRule
 from sim.sglang.user_rules import (

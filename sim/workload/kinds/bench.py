@@ -37,8 +37,15 @@ from sim.engine.executor import OutputScript
 from sim.workload.arrivals import to_ns
 from sim.workload.bench_config import MAX_SEED, BenchConfig
 from sim.workload.kinds.context import BuildContext, require_short_prompts
-from sim.workload.table import LazySequence, RequestTable
-from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload, listed
+from sim.workload.workload import (
+    LazySequence,
+    Phase,
+    RequestTable,
+    ScriptedRequest,
+    Turn,
+    Workload,
+    listed,
+)
 
 
 class Draws(NamedTuple):

@@ -6,7 +6,7 @@ from heapq import merge
 from itertools import accumulate, islice
 from pathlib import Path
 
-from sim.user.named_class import UserClass
+from sim.user.objects import UserClass
 from sim.workload.bench_config import BenchConfig
 from sim.workload.config import (
     ClientsConfig,
@@ -19,9 +19,8 @@ from sim.workload.config import (
 )
 from sim.workload.kinds.context import BuildContext
 from sim.workload.rng import RandomStreams, TokenStreams
-from sim.workload.table import LazySequence
 from sim.workload.traces.read import TraceReader, read_trace
-from sim.workload.workload import ScriptedRequest, Turn, Workload
+from sim.workload.workload import LazySequence, ScriptedRequest, Turn, Workload
 
 
 def build_workload(

@@ -15,8 +15,8 @@ from sim.workload.config import CommonConfig
 from sim.workload.lengths import Prefixes, draw_lengths, limit_outputs, predict_outputs
 from sim.workload.prompts import NO_GROUP, PrefixedPrompts, PromptColumn
 from sim.workload.rng import RandomStreams, TokenStreams
-from sim.workload.table import RequestTable
 from sim.workload.traces.read import TraceReader, read_trace
+from sim.workload.workload import RequestTable
 
 
 @dataclass(frozen=True, slots=True)

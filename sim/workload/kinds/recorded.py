@@ -11,9 +11,8 @@ from sim.workload.config import TraceConfig
 from sim.workload.kinds.context import BuildContext, require_short_prompts
 from sim.workload.lengths import limit_outputs, quoted_tokens
 from sim.workload.prompts import BlockPrompts, EitherPrompts, HistoryPrompts, PromptColumn
-from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
 from sim.workload.traces.rows import Sessions, TraceRows
-from sim.workload.workload import Workload
+from sim.workload.workload import LazySequence, RequestTable, Workload, closed_loop, open_loop
 
 
 def build_trace(config: TraceConfig, context: BuildContext) -> Workload:

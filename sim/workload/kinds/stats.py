@@ -16,7 +16,7 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.tokens import BlockPrompt, Prompt, SegmentPrompt
 from sim.core.units import NS_PER_S
-from sim.user.named_class import UserClass
+from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, BurstArrivals
 from sim.workload.bench_config import BenchConfig
 from sim.workload.config import (

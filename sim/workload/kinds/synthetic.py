@@ -12,8 +12,7 @@ from sim.workload import MAX_REQUESTS
 from sim.workload.config import ClientsConfig, SessionsConfig, SyntheticConfig
 from sim.workload.kinds.context import BuildContext
 from sim.workload.lengths import limit_outputs, quoted_tokens
-from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
-from sim.workload.workload import Workload
+from sim.workload.workload import LazySequence, RequestTable, Workload, closed_loop, open_loop
 
 
 def build_drawn(

@@ -15,8 +15,7 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.core.units import MAX_TIME_NS, seconds_to_ns
 from sim.engine.executor import OutputScript
-from sim.user.named_class import UserClass
-from sim.user.objects import ClassKind, UserObject, load_class, shown
+from sim.user.objects import ClassKind, UserClass, UserObject, load_class, shown
 from sim.workload import MAX_TOKENS
 from sim.workload.kinds.context import BuildContext
 from sim.workload.workload import ScriptedRequest, Turn, Workload, listed

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from sim.core.errors import InputError
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
 from sim.core.units import MAX_TIME_NS
 from sim.workload import MAX_TOKENS
 from sim.workload.results.bench import accepted_of

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.errors import InputError
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
 from sim.core.tokens import TokenIds
 from sim.core.units import NS_PER_S
 from sim.runlog.columns import NOT_YET_NS

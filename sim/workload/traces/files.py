@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.core import packed
-from sim.core.errors import InputError
-from sim.core.messages import shorten
+from sim.core.errors import InputError, shorten
 from sim.core.packed import MAX_LINE_BYTES, open_unpacked
 
 TOKENIZER_FILE = "tokenizer.json"

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.arrays import Int64
-from sim.core.errors import InputError
+from sim.core.errors import InputError, shorten
 from sim.core.files import located
-from sim.core.messages import shorten
 from sim.core.packed import read_text
 from sim.extras import how_to_install
 from sim.workload.config import DEFAULT_CHARACTERS_PER_TOKEN, TraceConfig

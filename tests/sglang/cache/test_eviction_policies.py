@@ -9,10 +9,10 @@ from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageIds
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.tree.eviction import HitBenefitLeafQueue, LfuLeafQueue
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import RadixNode
+from sim.sglang.request import RequestKV
 
 
 class Desk:

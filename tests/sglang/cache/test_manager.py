@@ -10,9 +10,9 @@ from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts, PageIds
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
 from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.request import RequestKV
 
 _POOL_PAGES = 50
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill.admission import StaticSettings
+from sim.sglang.config import SchedulerConfig, StaticSettings
 from sim.workload.workload import listed
 from tests.support.serve import serve
 from tests.support.workloads import scripted

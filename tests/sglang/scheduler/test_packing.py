@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill.admission import PackSettings
+from sim.sglang.config import PackSettings, SchedulerConfig
 from sim.sglang.scheduler.waiting.fairness import FairnessT
 from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve

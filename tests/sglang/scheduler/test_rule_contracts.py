@@ -6,7 +6,8 @@ from sim.engine.page_pool import PageCounts
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
 from sim.sglang.cache.tree.radix_cache import RadixCache
-from sim.sglang.scheduler.prefill.admission import PackSettings, build_admission
+from sim.sglang.config import PackSettings
+from sim.sglang.scheduler.prefill.admission import build_admission
 from sim.sglang.scheduler.waiting.fairness import (
     AgingTokens,
     FairnessT,

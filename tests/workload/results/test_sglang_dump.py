@@ -7,7 +7,7 @@ import pytest
 
 from sim.commands.import_results import sniff
 from sim.core.errors import InputError
-from sim.sglang.results.safe_pickle import PickledObject, read_pickle_safely
+from sim.sglang.results.dump import PickledObject, read_pickle_safely
 from tests.support.result_files import ServedRequest, sglang_dump
 
 SECOND = 1_000_000_000

@@ -6,13 +6,12 @@ pages and of every part, or nothing.
 """
 
 from sim.engine.page_pool import Span
-from sim.sglang.cache.host.copies import Transfer
-from sim.sglang.cache.host.tree import HostTree
+from sim.sglang.cache.host.tree import HostTree, Transfer
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.pool_tree import UnitPool
-from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.tree.prefix_cache import PathLock
 from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
+from sim.sglang.request import RequestKV
 
 
 class HostPart(MemoryPart):

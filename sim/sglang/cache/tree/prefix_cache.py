@@ -3,12 +3,25 @@
 As in SGLang 0.5.23 (`TreeComponent` in mem_cache/unified_cache/components/base.py): a node of the
 tree keeps a datum for each part of the KV memory, and the tree tells all parts of matches,
 insertions, splits and evictions. Host memory is told of the nodes themselves.
+
+A drafter that reads the model's hidden states (EAGLE, MTP) computes its KV of a token from the
+token after it. So cached KV of a token fits only where the next token is the same, too, and the
+tree compares pairs of neighbouring tokens: n tokens are n - 1 pairs. Their last token is computed
+anew even if its KV is there.
+
+Rule 28 of docs/explanation/speculation.md. SGLang 0.5.23: `RadixKey.maybe_to_bigram_view` in
+mem_cache/radix_cache.py, and `is_eagle` in mem_cache/kv_cache_builder.py.
+
+Example: a prompt of the tokens a, b, c, d is cached as the pairs ab, bc, cd, with the KV of a, b
+and c. A prompt that begins with a, b, x finds the pair ab: the KV of one token.
 """
 
 from typing import Final
 
+import numpy as np
+
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenSequence
+from sim.core.tokens import GOLDEN_RATIO, LazyTokens, TokenIds, TokenSequence, finalise, kept_part
 from sim.engine.page_pool import CacheListener, Span
 from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 
@@ -290,3 +303,40 @@ class LowerTier:
     def drop(self, leaf: RadixNode) -> None:
         """A leaf that host memory does not keep has left the device."""
         raise NotImplementedError
+
+
+_GOLDEN_RATIO = np.uint64(GOLDEN_RATIO)
+
+
+def pairs_of(token_ids: TokenIds) -> TokenIds:
+    """A number for each pair of neighbouring tokens; two pairs share one in 2**64 cases.
+
+    Args:
+        token_ids: int64, shape [num_pairs + 1].
+
+    Returns:
+        int64, shape [num_pairs].
+    """
+    tokens = token_ids.view(np.uint64)
+    firsts = finalise(tokens[:-1] * _GOLDEN_RATIO)
+    firsts += tokens[1:]
+    return finalise(firsts).view(np.int64)
+
+
+class Pairs(LazyTokens):
+    """The pairs of a sequence of tokens."""
+
+    __slots__ = ("_tokens",)
+
+    def __init__(self, tokens: TokenSequence) -> None:
+        self._tokens = tokens
+
+    def __len__(self) -> int:
+        return max(len(self._tokens) - 1, 0)
+
+    def __getitem__(self, part: slice, /) -> TokenIds:
+        start, stop, _ = part.indices(len(self))
+        return pairs_of(self._tokens[start : max(start, stop) + 1])
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        return Pairs(kept_part(self._tokens, start, stop + 1))

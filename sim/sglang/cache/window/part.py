@@ -11,13 +11,17 @@ from sim.core.errors import InputError
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.pool_tree import UnitPool
-from sim.sglang.cache.preallocation import Preallocation, Reserve
-from sim.sglang.cache.request_kv import RequestKV, WindowSlot
+from sim.sglang.cache.preallocation import (
+    Preallocation,
+    Reserve,
+    WindowBudget,
+    WindowPreallocation,
+    WindowTail,
+)
 from sim.sglang.cache.settings import StateSettings, WindowSettings
 from sim.sglang.cache.tree.radix_node import PrefixMatch
-from sim.sglang.cache.window.limits import WindowBudget, WindowPreallocation, WindowTail
 from sim.sglang.cache.window.tree import WindowTree
-from sim.sglang.request import SglangRequest
+from sim.sglang.request import RequestKV, SglangRequest, WindowSlot
 
 
 class WindowPart(MemoryPart):
@@ -43,7 +47,7 @@ class WindowPart(MemoryPart):
             page_size: tokens in a page.
             chunk_in_flight: tokens that a chunk in flight may have when the next one is decided:
                 the chunk size under overlap, otherwise 0.
-            compares_pairs: the cache compares pairs of tokens (`sim.sglang.cache.tree.pairs`).
+            compares_pairs: the cache compares pairs of tokens (see `Pairs`).
             states: settings of the states that the cache keeps of other layers; None: of none.
         """
         super().__init__(pool, tree)

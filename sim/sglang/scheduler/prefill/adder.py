@@ -12,7 +12,7 @@ from enum import Enum, auto
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangRequest
-from sim.sglang.scheduler.prefill.delay import DelayedPass
+from sim.sglang.scheduler.prefill.admission import DelayedPass
 
 
 class Verdict(Enum):

@@ -14,8 +14,12 @@ from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangBatch, SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.decode import DecodeManager, Release
 from sim.sglang.scheduler.prefill.adder import PrefillAdder, Verdict
-from sim.sglang.scheduler.prefill.admission import StaticBatching, build_admission
-from sim.sglang.scheduler.prefill.delay import DelayedPass, build_delayer
+from sim.sglang.scheduler.prefill.admission import (
+    DelayedPass,
+    StaticBatching,
+    build_admission,
+    build_delayer,
+)
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.waiting.queue import WaitingQueue
 

@@ -11,7 +11,7 @@ from sim.core.request import Status
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.roles.preallocation_queue import PreallocationQueue, RetractedKV
-from sim.sglang.scheduler.roles.stages import DecodeStages, SeenByStage
+from sim.sglang.scheduler.roles.prefill_server import DecodeStages, SeenByStage
 from sim.sglang.scheduler.roles.transfer_queue import TransferQueue, build_restores
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.waiting.queue import Queues, WaitingQueue

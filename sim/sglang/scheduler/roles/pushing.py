@@ -19,8 +19,7 @@ from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.roles.decode_server import DecodeQueues
-from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
-from sim.sglang.scheduler.roles.stages import Agreement
+from sim.sglang.scheduler.roles.prefill_server import Agreement, PrefillQueues
 
 
 class PushPrefill(Role):
