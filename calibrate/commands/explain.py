@@ -42,12 +42,16 @@ def explain(
     Every difference is put into a simulation, one after another: traffic, settings, step times,
     stalls. What each changes in TTFT, TPOT and latency is what it is worth.
     """
+    from calibrate.commands.modes import is_scenario
     from calibrate.explain.causes import explain as find_causes
     from calibrate.explain.report import document, sentences, table
     from calibrate.explain.side import read_side
     from sim.commands.output import check_folder, print_line, print_table
+    from sim.core.errors import InputError
     from sim.core.files import json_text
 
+    if set_ and not any(is_scenario(path.name) for path in (before, after)):
+        raise InputError("--set: only with a scenario (.yaml)")
     if out is not None:
         check_folder(out, before)
         check_folder(out, after)

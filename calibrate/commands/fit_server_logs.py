@@ -37,9 +37,13 @@ def fit_server_logs(
         f"{found.num_decodes} groups of decode steps, {found.num_stretches} stretches with prefills"
     )
     print_line("The host's time between two steps is in these times: no host preset beside them.")
-    print_line(
-        f"host: {{cold_start_s: {found.cold_start_s:.3g}, cold_start_tokens:"
-        f" {found.cold_start_tokens}}} is what the first prompts after an idle time took longer."
-    )
+    if found.cold_start_s:
+        cold = f"cold_start_s: {found.cold_start_s:.3g}"
+        tokens = f"cold_start_tokens: {found.cold_start_tokens}"
+        print_line(
+            f"host: {{{cold}, {tokens}}} is what the first prompts after an idle time took longer."
+        )
     print_line("A log does not have the front end's time: host.front_end_s is not known from it.")
+    for note in found.notes:
+        print_line(note)
     print_line(f"profile: {output}")

@@ -31,7 +31,7 @@ from calibrate.explain.words import (
     traffic_words,
 )
 from sim.core.errors import InputError
-from sim.metrics.latencies import request_latencies
+from sim.metrics.latencies import finished_mask, request_latencies
 from sim.runlog import RunLog
 from sim.runlog.json_lines import Line
 
@@ -44,6 +44,9 @@ _POOL_KEYS = frozenset({
 _WELL_KNOWN_PCT = 10.0
 # A cause that changes every mean by less than this share is not listed.
 _NOTHING = 1e-3
+
+# Means below this are 0.
+_TINY_MS = 1e-6
 
 Means = Mapping[str, float]
 
@@ -77,7 +80,8 @@ class Explanation:
         before_ms, after_ms: means of each of `LATENCIES`; measured, or simulated of a scenario.
         causes: those that change something, the largest effect on TTFT and TPOT first.
         without_effect: names of those that change nothing.
-        unexplained_ms: the difference of the means less the effects of all causes.
+        unexplained_ms: the difference of the means less the effects of `causes`.
+        num_finished: requests of both runs that finished, when simulated.
         parted: where the two runs first do different things; None: they never do.
     """
 
@@ -88,6 +92,7 @@ class Explanation:
     causes: Sequence[Cause]
     without_effect: Sequence[str]
     unexplained_ms: Means
+    num_finished: tuple[int, int]
     parted: Parted | None
 
 
@@ -106,11 +111,13 @@ class _Ladder(NamedTuple):
         start_ms: means of the first run, simulated.
         steps: what the first run computed, simulated.
         rungs: by the name of the cause.
+        num_finished: requests of the first run that finished.
     """
 
     start_ms: Means
     steps: list[Line]
     rungs: Mapping[str, _Rung]
+    num_finished: int
 
 
 def explain(before: Side, after: Side) -> Explanation:
@@ -120,9 +127,12 @@ def explain(before: Side, after: Side) -> Explanation:
         InputError: a step has no time, or no request of a run finished.
     """
     there, back = _climbed(before, after), _climbed(after, before)
-    causes = [_cause(name, rung, back.rungs.get(name)) for name, rung in there.rungs.items()]
-    before_ms = there.start_ms if before.log is None else means_ms(before.log)
-    after_ms = back.start_ms if after.log is None else means_ms(after.log)
+    causes = [
+        _cause(name, there.rungs.get(name), back.rungs.get(name))
+        for name in {**there.rungs, **back.rungs}
+    ]
+    before_ms = there.start_ms if before.log is None else means_ms(before.log, before.name)
+    after_ms = back.start_ms if after.log is None else means_ms(after.log, after.name)
     worth = [cause for cause in causes if _matters(cause, before_ms)]
     worth.sort(key=lambda cause: -_size(cause, before_ms))
     return Explanation(
@@ -133,9 +143,10 @@ def explain(before: Side, after: Side) -> Explanation:
         causes=worth,
         without_effect=[cause.name for cause in causes if cause not in worth],
         unexplained_ms={
-            key: after_ms[key] - before_ms[key] - sum(cause.effect_ms[key] for cause in causes)
+            key: after_ms[key] - before_ms[key] - sum(cause.effect_ms[key] for cause in worth)
             for key in LATENCIES
         },
+        num_finished=(there.num_finished, back.num_finished),
         parted=first_parting(before.steps or there.steps, after.steps or back.steps),
     )
 
@@ -143,21 +154,23 @@ def explain(before: Side, after: Side) -> Explanation:
 def _climbed(start: Side, end: Side) -> _Ladder:
     world = start.world
     log, steps, _ = world.simulated()
-    start_ms = here_ms = means_ms(log)
+    start_ms = here_ms = means_ms(log, start.name)
+    num_finished = int(finished_mask(log.requests).sum())
     rungs: dict[str, _Rung] = {}
     for name, detail, change in _differences(start, end):
         world = change(world)
         log, _, unlike_pct = world.simulated()
-        next_ms = means_ms(log)
+        next_ms = means_ms(log, f"{start.name} with {name} of {end.name}")
         effect_ms = {key: next_ms[key] - here_ms[key] for key in LATENCIES}
         here_ms = next_ms
         rungs[name] = _Rung(detail, effect_ms, unlike_pct)
-    return _Ladder(start_ms, steps, rungs)
+    return _Ladder(start_ms, steps, rungs, num_finished)
 
 
-def _cause(name: str, there: _Rung, back: _Rung | None) -> Cause:
-    """Both ladders' effects as one; `back` is None if settings go together in one of them only."""
-    back = back or there._replace(effect_ms={key: -there.effect_ms[key] for key in LATENCIES})
+def _cause(name: str, there: _Rung | None, back: _Rung | None) -> Cause:
+    """Both ladders' effects as one; one is None if settings go together in the other only."""
+    there = there or _mirrored(back)
+    back = back or _mirrored(there)
     weights = [1 / (_WELL_KNOWN_PCT + rung.unlike_pct) for rung in (there, back)]
     share = weights[0] / sum(weights)
     up = there.effect_ms
@@ -173,19 +186,26 @@ def _cause(name: str, there: _Rung, back: _Rung | None) -> Cause:
     )
 
 
-def means_ms(log: RunLog) -> dict[str, float]:
-    """The means of `LATENCIES`.
+def _mirrored(rung: _Rung | None) -> _Rung:
+    assert rung is not None  # noqa: S101 - a cause is on one ladder at least
+    return rung._replace(effect_ms={key: -rung.effect_ms[key] for key in LATENCIES})
+
+
+def means_ms(log: RunLog, where: str) -> dict[str, float]:
+    """The means of `LATENCIES` over finished requests, without warm-up; `where` is its file.
 
     Raises:
         InputError: no request has one of them.
     """
     latencies = request_latencies(log.requests)
+    counts = finished_mask(log.requests) & (log.requests.warm_up == 0)
     found: dict[str, float] = {}
     for name in LATENCIES:
-        values = getattr(latencies, name)
+        values = getattr(latencies, name)[counts]
         known = values[~np.isnan(values)]
         if not len(known):
-            raise InputError(f"no request has a {name.removesuffix('_ms')}: nothing to explain")
+            what = name.removesuffix("_ms").upper()
+            raise InputError(f"{where}: no finished request has a {what}: nothing to explain")
         found[name] = float(known.mean())
     return found
 
@@ -195,7 +215,9 @@ def _size(cause: Cause, before_ms: Means) -> float:
 
     TTFT and TPOT count alike, because a cause may lengthen one and shorten the other.
     """
-    return sum(abs(cause.effect_ms[key]) / before_ms[key] for key in ("ttft_ms", "tpot_ms"))
+    return sum(
+        abs(cause.effect_ms[key]) / max(before_ms[key], _TINY_MS) for key in ("ttft_ms", "tpot_ms")
+    )
 
 
 def _matters(cause: Cause, before_ms: Means) -> bool:
@@ -207,8 +229,8 @@ _Change = Callable[[World], World]
 
 def _differences(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
     """Each difference: its name, how it was and is, and the change that takes it over."""
-    if words := traffic_words(before.world.workload, after.world.workload):
-        yield "traffic", words, lambda world: replace(world, workload=after.world.workload)
+    words = traffic_words(before.world.workload, after.world.workload)
+    yield "traffic", words, lambda world: replace(world, workload=after.world.workload)
     yield from _settings(before, after)
     yield from _fleet(before, after)
     if before.world.servers.host != after.world.servers.host:
@@ -220,8 +242,7 @@ def _differences(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]
                 world, servers=world.servers._replace(host=host, num_front_ends=number)
             ),
         )
-    if not (before.log is after.log is None and before.scenario.latency == after.scenario.latency):
-        yield from _step_times(before, after)
+    yield from _step_times(before, after)
 
 
 def _step_times(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
@@ -289,28 +310,30 @@ def _settings(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
         detail = f"{old.family} -> {new.family}, and all settings"
         yield "scheduler", detail, lambda world: _with_config(world, config)
         return
-    pool_tokens = before.pool_tokens
-    taken: dict[str, Any] = {}
     names = [name for name in type(old).model_fields if getattr(old, name) != getattr(new, name)]
-    taken |= {name: getattr(new, name) for name in names if name in _POOL_KEYS}
-    if before.pool_tokens != after.pool_tokens:
-        pool_tokens = after.pool_tokens
-        config = before.config_with(taken, pool_tokens)
-        detail = f"{before.pool_tokens:,} -> {after.pool_tokens:,} tokens"
-        yield "KV pool", detail, _config_change(config)
-    waiting: list[str] = []
-    for name in names:
-        if name in _POOL_KEYS:
-            continue
-        waiting.append(name)
-        taken[name] = getattr(new, name)
+    taken: dict[str, Any] = {name: getattr(new, name) for name in names if name in _POOL_KEYS}
+    pool_tokens = after.pool_tokens
+    waiting: list[tuple[str, str]] = []
+    if before.pool_tokens != pool_tokens:
+        waiting.append(("KV pool", f"{before.pool_tokens:,} -> {pool_tokens:,} tokens"))
+    for name in (None, *(name for name in names if name not in _POOL_KEYS)):
+        if name is not None:
+            waiting.append((name, f"{getattr(old, name)} -> {getattr(new, name)}"))
+            taken[name] = getattr(new, name)
         try:
             config = before.config_with(taken, pool_tokens)
         except InputError:
             continue  # It goes only together with a setting that follows.
-        changed = [f"{getattr(old, key)} -> {getattr(new, key)}" for key in waiting]
-        yield ", ".join(waiting), ", ".join(changed), _config_change(config)
-        waiting.clear()
+        if waiting:
+            yield (*_joined(waiting), _config_change(config))
+            waiting.clear()
+    if waiting:
+        yield (*_joined(waiting), _config_change(after.world.servers.config))
+
+
+def _joined(settings: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Settings that go together as one cause: their names and their values."""
+    return ", ".join(name for name, _ in settings), ", ".join(words for _, words in settings)
 
 
 def _config_change(config: Any) -> _Change:

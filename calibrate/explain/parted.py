@@ -73,7 +73,8 @@ def _words(step: Line | None) -> str:
     if rows:
         tokens = sum(int(str(row[2])) for row in rows)
         named = ", ".join(str(row[0]) for row in rows[:3]) + (", ..." if len(rows) > 3 else "")
-        parts.append(f"prefill of {counted(tokens, 'token')} ({named})")
+        requests = "request" if len(rows) == 1 else "requests"
+        parts.append(f"prefill of {counted(tokens, 'token')} ({requests} {named})")
     if step["n_decode"]:
         parts.append(counted(step["n_decode"], "decode row"))
     return " and ".join(parts) or "nothing"

@@ -11,7 +11,7 @@ from sim.tables.table import Table, columns_of, number
 
 _HEADINGS = tuple(f"mean {latency.heading} ms" for latency in (TTFT, TPOT, E2E_LATENCY))
 # Runs whose latencies differ by less may be equal.
-_EQUAL_PCT = 3.0
+_EQUAL_PCT = 4.0
 # A cause with a larger share of extrapolated steps, or of doubt in its effect, is doubtful.
 _UNLIKE_PCT, _DOUBT = 10.0, 1 / 3
 
@@ -46,7 +46,13 @@ def sentences(explanation: Explanation) -> Iterator[str]:
     for cause in explanation.causes:
         yield f"{cause.name}: {cause.detail}"
     if explanation.without_effect:
-        yield f"without effect: {', '.join(explanation.without_effect)}"
+        yield f"change every mean by less than 0.1 %: {', '.join(explanation.without_effect)}"
+    finished = explanation.num_finished
+    if finished[0] != finished[1]:
+        yield (
+            f"{finished[0]:,} requests finish before and {finished[1]:,} after, as simulated: means"
+            " are of those that finish"
+        )
     yield parting_words(explanation.parted)
     yield verdict(explanation)
     yield from next_measurement(explanation)
@@ -70,26 +76,30 @@ def verdict(explanation: Explanation) -> str:
     if not explanation.causes:
         return f"{total}, and no difference between the runs was found."
     first = explanation.causes[0]
-    effects = " and ".join(f"{signed(first.effect_ms[key])} ms" for _, key in named)
+    effects = " and ".join(
+        f"{signed(first.effect_ms[key])} ± {number(first.give_or_take_ms[key])} ms"
+        for _, key in named
+    )
     return f"{total}. The largest cause is {first.name}: {effects}."
 
 
 def _change(name: str, explanation: Explanation, key: str) -> str:
     before, after = explanation.before_ms[key], explanation.after_ms[key]
-    return f"{name} changes by {signed(after - before)} ms ({100 * (after / before - 1):+.0f} %)"
+    share = f" ({100 * (after / before - 1):+.0f} %)" if before > 0 else ""
+    return f"{name} changes by {signed(after - before)} ms{share}"
 
 
 def next_measurement(explanation: Explanation) -> Iterator[str]:
     """What to measure next, if the answer is doubtful."""
     before, after = explanation.before_ms, explanation.after_ms
-    if all(abs(after[key] / before[key] - 1) < _EQUAL_PCT / 100 for key in LATENCIES):
+    if all(abs(after[key] - before[key]) <= _EQUAL_PCT / 100 * before[key] for key in LATENCIES):
         yield (
             f"Runs that differ by less than {_EQUAL_PCT:.0f} % may be equal."
             " To know more, serve both again."
         )
         return
     for cause in explanation.causes[:1]:
-        key = max(LATENCIES, key=lambda name: abs(cause.effect_ms[name]) / before[name])
+        key = max(LATENCIES, key=lambda name: abs(cause.effect_ms[name]) / (before[name] or 1.0))
         if cause.unlike_pct > _UNLIKE_PCT:
             why = f"{cause.unlike_pct:.0f} % of the steps are unlike all that were measured"
         elif cause.give_or_take_ms[key] > _DOUBT * abs(cause.effect_ms[key]):
@@ -116,6 +126,7 @@ def document(explanation: Explanation) -> dict[str, Any]:
             for cause in explanation.causes
         ],
         "without_effect": list(explanation.without_effect),
+        "finished": list(explanation.num_finished),
         "unexplained_ms": dict(explanation.unexplained_ms),
         "parted": None
         if parted is None

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from calibrate.commands.modes import is_scenario
 from calibrate.explain.times import (
     BlendedLatency,
     ModelTimes,
@@ -63,7 +64,11 @@ class World:
 
     def simulated(self) -> tuple[RunLog, list[Line], float]:
         """The run, its steps, and of how many steps in percent no recorded step is like it."""
-        blended = [self._latency() for _ in range(self.num_servers * self.num_ranks)]
+        # Only one of several servers stalls, because a log is of one.
+        blended = [
+            self._latency(() if number else self.stalls)
+            for number in range(self.num_servers * self.num_ranks)
+        ]
         latencies: list[ReplicaLatency] = list(blended)
         if self.num_ranks > 1:
             latencies = [
@@ -83,11 +88,11 @@ class World:
         num_unlike = sum(unlike for _, unlike in counts)
         return log, steps, 100 * num_unlike / num_asked if num_asked else 0.0
 
-    def _latency(self) -> BlendedLatency:
+    def _latency(self, stalls: Sequence[Stall]) -> BlendedLatency:
         makers = (self.prefill, self.decode, self.gaps)
         made = {id(make): make() for make in makers}
         prefill, decode, gaps = (made[id(make)] for make in makers)
-        return BlendedLatency(prefill, decode, gaps, self.stalls)
+        return BlendedLatency(prefill, decode, gaps, stalls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +147,7 @@ def read_side(
     Raises:
         InputError: the file is bad, or has pools or pipeline stages.
     """
-    if path.suffix in {".yaml", ".yml"}:
+    if is_scenario(path.name):
         return _of_scenario(path, overrides)
     run = rebuild(path, base_dir, skip)
     times = RecordedTimes(run.recorded.steps, overlaps=run.overlaps)
@@ -170,7 +175,7 @@ def read_side(
 
 
 def _of_one_server(run: RebuiltRun) -> list[Line]:
-    if {step["replica"] for step in run.recorded.steps} != {0}:
+    if len({step["replica"] for step in run.recorded.steps}) > 1:
         reason = "has several servers; calibrate explain compares runs of one"
         raise InputError(f"{run.recorded.path}: {reason}")
     return run.recorded.steps

@@ -15,7 +15,7 @@ _MOST_STALLS = 4
 
 
 def traffic_words(before: Workload, after: Workload) -> str:
-    """How the requests differ; empty: not at all."""
+    """How the requests differ, as far as their sizes and times tell."""
     old, new = (
         {request.spec.rid: request for request in every_request(w)} for w in (before, after)
     )
@@ -23,7 +23,7 @@ def traffic_words(before: Workload, after: Workload) -> str:
         return f"{_described(old.values())} -> {_described(new.values())}"
     moved_ns = [abs(old[rid].spec.arrival_ns - new[rid].spec.arrival_ns) for rid in old]
     if max(moved_ns, default=0) == 0:
-        return ""
+        return "requests of the same sizes at the same times"
     return f"the same requests, up to {max(moved_ns) / NS_PER_MS:,.1f} ms earlier or later"
 
 

@@ -37,6 +37,11 @@ _CLOCK_S = 0.5
 # The same of the first batches after an idle time, as a share; their times are known exactly, but
 # not all of them are equally cold.
 _WAVE_SHARE = 0.1
+# Flags that change how long a step takes.
+_OF_STEPS = (
+    "tp_size", "dp_size", "ep_size", "pp_size", "quantization", "kv_cache_dtype",
+    "attention_backend", "disable_cuda_graph", "speculative_algorithm",
+)  # fmt: skip
 _FEWEST_DECODES, _FEWEST_STRETCHES = 8, 4
 _NONE = Errors(points=0, mape_pct=0, p50_pct=0, p95_pct=0, max_pct=0, total_pct=0, outliers=0)
 
@@ -48,8 +53,9 @@ class ServerFit(NamedTuple):
         profile: times of decode and prefill steps, from one step to the next: the host's time
             between two steps is in them.
         cold_start_s: how much longer the first batches after an idle time take.
-        cold_start_tokens: the smallest such batch.
+        cold_start_tokens: half of the smallest such prompts together: a limit that all exceed.
         server: what the last log says of the server.
+        notes: what the logs had that was not read.
         num_decodes, num_stretches: how many times were fitted.
     """
 
@@ -57,6 +63,7 @@ class ServerFit(NamedTuple):
     cold_start_s: float
     cold_start_tokens: int
     server: LoggedServer
+    notes: Sequence[str]
     num_decodes: int
     num_stretches: int
 
@@ -79,16 +86,23 @@ def fit_server_logs(paths: Sequence[Path], *, name: str, label: str, seed: int) 
     logs = [(path, open_server_log([path])) for path in paths]
     read: list[tuple[Path, LoggedTimes]] = []
     for path, log in logs:
-        times = read_times(log)
+        try:
+            times = read_times(log)
+        except InputError as error:
+            if str(error).startswith("does not say"):
+                raise InputError(f"{path}: {error}") from None
+            raise
         if not times.decodes:
-            reason = "has no decode lines with a rate of generated tokens, so nothing to fit"
-            raise InputError(f"{path}: {reason}")
+            reason = "too few decode lines with a rate of generated tokens, away from prefills"
+            raise InputError(f"{path}: {reason}, so nothing to fit")
         read.append((path, times))
     servers = [log.server for _, log in logs]
     _check_one_server(paths, servers)
-    graphs = servers[-1].graph_sizes
+    ran_in_graphs = any(time.in_graph for _, times in read for time in times.decodes)
+    graphs = servers[-1].graph_sizes if ran_in_graphs else ()
     samples = [_sample(*time, graphs) for _, times in read for time in times.decodes]
     stretches = [stretch for _, times in read for stretch in times.stretches]
+    batches = [batch for _, times in read for batch in times.batches]
     if len(samples) < _FEWEST_DECODES or len(stretches) < _FEWEST_STRETCHES:
         raise InputError(
             f"{', '.join(map(str, paths))}: {len(samples)} groups of decode steps and"
@@ -107,7 +121,7 @@ def fit_server_logs(paths: Sequence[Path], *, name: str, label: str, seed: int) 
             for path, times in read
         ),
         graph_sizes=graphs,
-        modes={"decode": decode.model, "extend": _prefill_model(prefill, stretches)},
+        modes={"decode": decode.model, "extend": _prefill_model(prefill, batches)},
         host=(HostModel(scheduling="overlap", modes=_NO_HOST),
               HostModel(scheduling="normal", modes=_NO_HOST)),
         decode_spread=decode_spread(samples, decode.held_out_ns),
@@ -118,6 +132,7 @@ def fit_server_logs(paths: Sequence[Path], *, name: str, label: str, seed: int) 
         cold_start_s=prefill.cold_s,
         cold_start_tokens=min((wave.num_tokens for wave in waves), default=1) // 2 or 1,
         server=servers[-1],
+        notes=[f"{path.name}: {note}" for path, log in logs for note in log.notes()],
         num_decodes=len(samples),
         num_stretches=len(stretches),
     )
@@ -135,6 +150,11 @@ def _check_one_server(paths: Sequence[Path], servers: Sequence[LoggedServer]) ->
             first, other = getattr(servers[0], what), getattr(server, what)
             if first != other:
                 reason = f"{what} is {other!r}, but {paths[0]} has {first!r}: one server at a time"
+                raise InputError(f"{path}: {reason}")
+        for flag in _OF_STEPS:
+            first, other = servers[0].flags.get(flag), server.flags.get(flag)
+            if first != other:
+                reason = f"{flag} is {other!r}, but {paths[0]} has {first!r}: one server at a time"
                 raise InputError(f"{path}: {reason}")
 
 
@@ -171,8 +191,7 @@ def _fit_prefill(
         held_out[number] = columns[number] @ _fitted(
             columns[others], left_s[others], weights[others]
         )
-    known = left_s > _CLOCK_S
-    errors = errors_of(left_s[known], held_out[known]) if known.any() else _NONE
+    errors = errors_of(left_s, held_out, least_ns=_CLOCK_S)
     batch_s, token_s, cold_s = map(float, found)
     return _Prefill(batch_s, token_s, cold_s, errors)
 
@@ -191,13 +210,16 @@ def _decode_s(stretch: Stretch, time: ModeTime, graphs: Sequence[int]) -> float:
     return total_ns / NS_PER_S
 
 
-def _prefill_model(prefill: _Prefill, stretches: Sequence[Stretch]) -> DeviceModel:
-    sizes = [stretch.num_tokens / max(stretch.num_batches, 1) for stretch in stretches]
+def _prefill_model(prefill: _Prefill, batches: Sequence[tuple[int, int, int]]) -> DeviceModel:
+    tokens, rows, cached = (
+        [float(value) for value in values] for values in zip(*batches, strict=True)
+    )
+    mean_cached = [total / max(number, 1.0) for total, number in zip(cached, rows, strict=True)]
     return DeviceModel(
         range={
-            "tokens": Range(low=min(sizes), high=max(sizes)),
-            "mean_cached": Range(low=0.0, high=0.0),
-            "prefill_rows": Range(low=1.0, high=float(max(s.num_batches for s in stretches))),
+            "tokens": Range(low=min(tokens), high=max(tokens)),
+            "mean_cached": Range(low=min(mean_cached), high=max(mean_cached)),
+            "prefill_rows": Range(low=min(rows), high=max(rows)),
         },
         terms=(
             Term(term="constant", ns=NS_PER_S * prefill.batch_s),

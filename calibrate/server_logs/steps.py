@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LogEvent
@@ -86,29 +87,38 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTimes:
-    """What a log tells about step times."""
+    """What a log tells about step times.
+
+    Attributes:
+        batches: of each prefill batch its new tokens, requests and cached tokens.
+    """
 
     decodes: Sequence[DecodeTime]
     stretches: Sequence[Stretch]
+    batches: Sequence[tuple[int, int, int]]
 
 
 def read_times(log: ServerLog) -> LoggedTimes:
     """Read a log to its end. Only lines of the first rank count.
 
     Raises:
-        InputError: the log cannot be read.
+        InputError: the log cannot be read, or does not say how often it has decode lines.
     """
     reader = _Reader()
     for event in log.events():
-        if event.kind in {Kind.PREFILL, Kind.DECODE} and not event.rank.tp and not event.rank.dp:
+        if event.kind in {Kind.PREFILL, Kind.DECODE} and not any(event.rank[:4]):
             reader.take(event, _interval(log))
-    return LoggedTimes(reader.decodes(), reader.stretches)
+    return LoggedTimes(reader.decodes(), reader.stretches, reader.batches)
 
 
 def _interval(log: ServerLog) -> int:
     """How many decode steps there are from one decode line to the next."""
     given = log.server.flags.get("decode_log_interval")
-    return given if type(given) is int and given > 0 else 1
+    if type(given) is not int or given < 1:
+        raise InputError(
+            "does not say its decode_log_interval: the line with server_args is missing"
+        )
+    return given
 
 
 @dataclass(slots=True)
@@ -127,6 +137,7 @@ class _Alike:
 class _Reader:
     def __init__(self) -> None:
         self.stretches: list[Stretch] = []
+        self.batches: list[tuple[int, int, int]] = []
         self._alike: defaultdict[tuple[int, bool, int], _Alike] = defaultdict(_Alike)
         self._calm: deque[tuple[int, int, bool, float]] = deque()
         self._num_calm = 0
@@ -139,21 +150,27 @@ class _Reader:
         at_us = event.at_us
         if at_us is None:
             return
-        is_idle = self._before_us is None or at_us - self._before_us > _IDLE_US
+        # A clock that goes back begins anew, too.
+        is_idle = self._before_us is None or not 0 <= at_us - self._before_us <= _IDLE_US
         self._before_us = at_us
         if is_idle:
             self._begin(at_us)
         if event.kind is Kind.PREFILL:
             if self._wave is None and not _whole(event, "num_running"):
                 self._wave = Stretch(after_idle=True)
-            self._take_prefill(int(event.fields.get("num_new_tokens", 0)))  # type: ignore[arg-type]
+            self._take_prefill(event)
         else:
             self._take_decode(event, at_us, interval)
 
     def _begin(self, at_us: int) -> None:
-        self._start_us, self._stretch = at_us, Stretch()
+        self._start_us, self._stretch, self._wave = at_us, Stretch(), None
 
-    def _take_prefill(self, num_tokens: int) -> None:
+    def _take_prefill(self, event: LogEvent) -> None:
+        num_tokens = _whole(event, "num_new_tokens")
+        num_rows, num_cached = (
+            _whole(event, name) for name in ("num_new_requests", "num_cached_tokens")
+        )
+        self.batches.append((num_tokens, num_rows, num_cached))
         self._num_calm = 0
         self._calm.clear()
         for stretch in (self._stretch, self._wave):
@@ -171,12 +188,14 @@ class _Reader:
         period_s = rows * per_row * interval / rate
         self._stretch.decodes += [(rows, tokens)] * interval
         wave, self._wave = self._wave, None
-        if wave is not None and wave.num_tokens >= _FEWEST_TOKENS and period_s < _LONGEST_WAVE_S:
+        # With one batch alone nothing tells it from any other one.
+        is_wave = wave is not None and wave.num_batches > 1 and wave.num_tokens >= _FEWEST_TOKENS
+        if wave is not None and is_wave and period_s < _LONGEST_WAVE_S:
             wave.decodes.append((rows, tokens))
             wave.wall_s = period_s
             self.stretches.append(wave)
         if self._num_calm >= _NUM_DELAYED:
-            in_graph = event.fields.get("cuda_graph") is not False
+            in_graph = event.fields.get("uses_graph") is not False
             self._calm.append((rows, tokens, in_graph, period_s / interval))
             if len(self._calm) > _NUM_BEFORE:
                 self._take_calm(*self._calm.popleft())

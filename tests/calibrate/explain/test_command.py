@@ -51,6 +51,7 @@ def test_explain_scenarios_whose_router_lost_its_affinity(fleets, capsys):
     assert main(["explain", *fleets, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [cause["name"] for cause in found["causes"]] == ["router"]
+    assert found["finished"] == [100, 100]
     assert found["causes"][0]["detail"] == "kv-aware -> round-robin"
     assert found["causes"][0]["effect_ms"]["ttft_ms"] > 0
     assert found["unexplained_ms"] == {"ttft_ms": 0, "tpot_ms": 0, "e2e_latency_ms": 0}
@@ -90,7 +91,48 @@ def test_explain_of_equal_runs_advises_to_serve_them_again(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "Both runs compute the same in every step." in printed
     assert "no difference between the runs was found" in printed
+    assert "change every mean by less than 0.1 %: traffic" in printed
     assert "To know more, serve both again." in printed
+
+
+@pytest.mark.parametrize(
+    ("section", "before", "after", "name"),
+    [
+        ("prefixes", "share_probability: 0.9", "share_probability: 0.0", "traffic"),
+        ("latency", "step_s: 0.004", "step_s: 0.004, cold_start_s: 2", "prefill steps"),
+        (
+            "scheduler",
+            "max_running_requests: 32",
+            "max_running_requests: 2",
+            "max_running_requests",
+        ),
+    ],
+)
+def test_explain_names_what_a_scenario_changed(tmp_path, capsys, name, before, after):
+    """Also what sizes and times of the requests do not show, and a part of a section."""
+    paths = [tmp_path / "before.yaml", tmp_path / "after.yaml"]
+    text = FLEET.replace("ROUTER", "round-robin").replace("replicas: 3", "replicas: 1")
+    text = text.replace("max_total_tokens: 8192", "max_total_tokens: 65536")
+    paths[0].write_text(text, encoding="utf-8")
+    paths[1].write_text(text.replace(before, after), encoding="utf-8")
+    assert main(["explain", *map(str, paths), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [cause["name"] for cause in found["causes"]][:1] == [name]
+    assert found["unexplained_ms"]["ttft_ms"] == pytest.approx(0, abs=1e-6)
+
+
+def test_explain_skips_the_first_requests_of_a_log(tmp_path, capsys):
+    text = SCENARIO.format(seed=3)
+    for name, times in (("before", USUAL), ("after", SLOWER)):
+        serve(tmp_path / f"{name}.jsonl", load_scenario_text(text), times)
+    logs = [str(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
+    means = []
+    for skip in ([], ["--skip", "60"]):
+        assert main(["explain", *logs, "--format", "json", *skip]) == 0
+        means.append(json.loads(capsys.readouterr().out)["before"]["ttft_ms"])
+    assert means[0] != means[1]
+    assert main(["explain", *logs, "--set", "seed=2"]) == 2
+    assert "--set: only with a scenario" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

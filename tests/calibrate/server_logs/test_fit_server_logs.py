@@ -97,7 +97,7 @@ def test_command_writes_a_profile_that_a_scenario_can_use(logs, tmp_path, capsys
     path = tmp_path / "profile.json"
     assert main(["fit", *map(str, logs), "-o", str(path), "--label", "two loads"]) == 0
     printed = capsys.readouterr().out
-    assert "host: {cold_start_s: " in printed
+    assert "groups of decode steps" in printed
     assert f"profile: {path}" in printed
     profile = read_profile(path)
     assert (profile.model, profile.label) == ("Qwen/Qwen3-32B", "two loads")
@@ -108,8 +108,9 @@ def test_command_writes_a_profile_that_a_scenario_can_use(logs, tmp_path, capsys
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda text: text.replace("Decode batch", "Decoded batch"), "no decode lines"),
-        (lambda text: text[:4000], "too few to fit"),
+        (lambda text: text.replace("Decode batch", "Decoded batch"), "too few decode lines"),
+        (lambda text: text.partition("\n")[2], "does not say its decode_log_interval"),
+        (lambda text: text[:12000], "too few"),
         (lambda text: text.replace("Qwen/Qwen3-32B", "own/model"), "own/model"),
     ],
 )
@@ -122,6 +123,17 @@ def test_logs_that_cannot_be_fitted_get_one_line(logs, tmp_path, capsys, damage,
     assert error.startswith(f"calibrate: {path}: ") or reason == "own/model"
     assert reason in error
     assert not (tmp_path / "profile.json").exists()
+
+
+def test_steps_without_cuda_graphs_are_fitted_without_graphs(logs, tmp_path):
+    paths = []
+    for log in logs:
+        paths.append(tmp_path / log.name)
+        text = log.read_text(encoding="utf-8").replace("cuda graph: True", "cuda graph: False")
+        paths[-1].write_text(text, encoding="utf-8")
+    found = fit_server_logs(paths, name="eager", label="", seed=0)
+    assert found.profile.graph_sizes == ()
+    assert decode_ms(found.profile, 12) == pytest.approx(12 + 0.2 * 12 + 0.1, rel=0.03)
 
 
 def test_logs_of_two_models_are_refused(logs, tmp_path, capsys):
