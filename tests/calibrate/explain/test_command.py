@@ -108,7 +108,7 @@ def test_explain_of_equal_runs_advises_to_serve_them_again(tmp_path, capsys):
         ),
     ],
 )
-def test_explain_names_what_a_scenario_changed(tmp_path, capsys, name, before, after):
+def test_explain_names_what_a_scenario_changed(tmp_path, capsys, first_cause, before, after):
     """Also what sizes and times of the requests do not show, and a part of a section."""
     paths = [tmp_path / "before.yaml", tmp_path / "after.yaml"]
     text = FLEET.replace("ROUTER", "round-robin").replace("replicas: 3", "replicas: 1")
@@ -117,7 +117,7 @@ def test_explain_names_what_a_scenario_changed(tmp_path, capsys, name, before, a
     paths[1].write_text(text.replace(before, after), encoding="utf-8")
     assert main(["explain", *map(str, paths), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [cause["name"] for cause in found["causes"]][:1] == [name]
+    assert [cause["name"] for cause in found["causes"]][:1] == [first_cause]
     assert found["unexplained_ms"]["ttft_ms"] == pytest.approx(0, abs=1e-6)
 
 
