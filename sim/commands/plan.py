@@ -63,6 +63,7 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "rate_rps"): "--rate-rps",
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
+    ("plan", "max_gpus"): "--max-gpus",
     ("plan", "judged_by"): "--sure",
     ("plan", "disaggregated", "gpu_bandwidth_gb_s"): "--disaggregated",
 }
@@ -91,7 +92,11 @@ class Question:
         list[str] | None,
         without_file("sglang or vllm; default: try both", metavar="FAMILY"),
     ] = None
-    rate_rps: Annotated[float | None, without_file("requests/s of all users")] = None
+    rate_rps: Annotated[
+        float | None,
+        without_file("requests/s of all users; without it, --max-gpus asks for the most"),
+    ] = None
+    max_gpus: Annotated[int | None, without_file("most GPUs of a deployment", metavar="N")] = None
     prompt_tokens: Annotated[int | None, without_file("mean length of prompts", min=1)] = None
     output_tokens: Annotated[int | None, without_file("mean length of answers", min=1)] = None
     ttft_ms: Annotated[float | None, without_file("limit on the time to the first token")] = None
@@ -135,7 +140,8 @@ class Question:
         from sim.scenario.load import load_scenario_options
         from sim.scenario.overrides import from_here
 
-        check_given(self, "model", "hardware", "rate_rps", "prompt_tokens", "output_tokens")
+        load = "rate_rps" if self.max_gpus is None else "max_gpus"
+        check_given(self, "model", "hardware", load, "prompt_tokens", "output_tokens")
         if self.ttft_ms is None and self.tpot_ms is None:
             raise InputError("--ttft-ms or --tpot-ms: is needed without FILE")
         data = {**self._scenario(), "model": from_here("model", self.model, out)}
@@ -143,7 +149,9 @@ class Question:
 
     def _scenario(self) -> dict[str, Any]:
         gpus = [_gpu(text) for text in self.hardware or ()]
-        rate_rps = self.rate_rps or 0.0
+        is_for_load = self.rate_rps is None
+        # The search for the most load begins with another rate, which step times promise.
+        rate_rps = _MIN_REQUESTS / _TRAFFIC_S if self.rate_rps is None else self.rate_rps
         slo = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms}
         is_measured = all(gpu.system for gpu, _ in gpus)
         if not is_measured:
@@ -167,7 +175,8 @@ class Question:
             "slo": {key: limit for key, limit in slo.items() if limit is not None},
             "plan": {
                 "min_slo_attainment": (99 if self.percentile is None else self.percentile) / 100,
-                "rate_rps": rate_rps,
+                **({"objective": "load"} if is_for_load else {"rate_rps": rate_rps}),
+                **({} if self.max_gpus is None else {"max_gpus": self.max_gpus}),
                 "seeds": _SEEDS,
                 "num_shown": _NUM_SHOWN,
                 **({"judged_by": "upper_end"} if self.sure else {}),
@@ -199,9 +208,11 @@ class Question:
         return {family: _HOSTS[family] for family in self.server or _HOSTS}
 
 
-def assumed(loaded: "LoadedScenario") -> str:
+def assumed(loaded: "LoadedScenario", is_for_load: bool) -> str:
     """What the options do not say, and where it is written."""
     num_requests = f"{getattr(loaded.scenario.workload, 'num_requests', 0):,}"
+    if is_for_load:
+        num_requests += " or more"
     return (
         f"Assumed: {num_requests} requests with each seed, Poisson arrivals, lognormal lengths, no"
         " shared prefixes, default settings of the servers."
@@ -267,11 +278,13 @@ def plan(
 ) -> int:
     """Find the cheapest GPUs, parallelism and replicas that meet an SLO.
 
-    With FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
+    Or, with --max-gpus and without --rate-rps, the most requests/s that so many GPUs bear. With
+    FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
     describe.
     """
     from sim.commands.output import check_folder, print_line
-    from sim.commands.running import sweeps
+    from sim.commands.running import plans
+    from sim.commands.running.sweeps import prepare_folder
     from sim.core.files import write_text
     from sim.core.packed import name_of
     from sim.scenario.build import check_packages
@@ -282,20 +295,20 @@ def plan(
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
     check_folder(out, file or Path())
-    sweeps.prepare_folder(out)
+    prepare_folder(out)
     if file is None:
         write_text(loaded.path, scenario_text(loaded, "plan"))
-    deployments = sweeps.plan_in(out, capacity, jobs=jobs, fresh=not resume)
-    text, launches = sweeps.write_plan(out, capacity, deployments)
+    found = plans.plan_in(out, capacity, jobs=jobs, fresh=not resume)
+    text, launches = plans.write_plan(out, capacity, found)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:
         if file is None:
-            print_line(assumed(loaded))
+            print_line(assumed(loaded, capacity.is_for_load))
         # What --set says is in the file that is made of options, too.
         overrides = () if file is None else set_ or ()
-        sweeps.print_plan(loaded.path, overrides, capacity, deployments, launches)
-    return sweeps.plan_exit_code(deployments)
+        plans.print_plan(loaded.path, overrides, capacity, found, launches)
+    return plans.plan_exit_code(found.deployments)
 
 
 def _load(

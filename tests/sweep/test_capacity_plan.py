@@ -48,7 +48,7 @@ def test_candidates_have_as_many_replicas_as_gpus_allow():
 def test_settings_of_a_deployment_scale_the_traffic():
     """Replicas and rate are settings like all others."""
     plan = planned()
-    settings = plan.settings(plan.candidates[0], (4,), headroom=0.5)
+    settings = plan.settings(plan.candidates[0], (4,), load=1.5)
     assert settings["replicas"] == 4
     assert settings["workload.arrivals.rate_rps"] == pytest.approx(45)
 
