@@ -22,11 +22,23 @@ def front_rows(loads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def short_deployments(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     """By the deployments of these rows, each without the words that all of them have."""
-    words = {row["deployment"]: row["deployment"].split(", ") for row in rows}
-    common = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
+    common = _common(rows)
     return {
-        name: ", ".join(word for word in each if word not in common) for name, each in words.items()
+        row["deployment"]: ", ".join(
+            word for word in row["deployment"].split(", ") if word not in common
+        )
+        for row in rows
     }
+
+
+def _common(rows: Sequence[dict[str, Any]]) -> dict[str, None]:
+    """The words that all deployments have, in their order; none if there is only one."""
+    names = list(dict.fromkeys(row["deployment"] for row in rows))
+    if len(names) < 2:
+        return {}
+    others = [set(name.split(", ")) for name in names[1:]]
+    words = names[0].split(", ")
+    return dict.fromkeys(word for word in words if all(word in each for each in others))
 
 
 def front_lines(loads: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -34,10 +46,11 @@ def front_lines(loads: Sequence[dict[str, Any]]) -> Iterator[str]:
     num_front = len(front_rows(loads))
     if not num_front:
         return
+    common = ", ".join(_common(_spread(front_rows(loads))))
     more = f"; {num_front - MAX_FRONT:,} more in front.csv" if num_front > MAX_FRONT else ""
     yield (
         "Not beaten on tokens/s for each user (1 / mean TPOT) and of each GPU, of"
-        f" {len(loads):,} deployments and loads tried{more}:"
+        f" {len(loads):,} deployments and loads tried{more}{common and f'; all {common}'}:"
     )
 
 

@@ -10,7 +10,7 @@ from sim.report.confidence_text import confidence_lines
 from sim.report.figures.key_text import short_names
 from sim.report.search_tables import attainment_in_words, percent
 from sim.report.sweep_tables import interval_text, share_text, value_json
-from sim.sweep.capacity.candidates import Size, in_words
+from sim.sweep.capacity.candidates import DEGREES, Size, in_words
 from sim.sweep.capacity.deployments import (
     ATTAINMENT,
     DeploymentVerdict,
@@ -46,7 +46,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
     """The best deployments, the best first."""
     keys = tried_keys(plan)
     names = short_names(keys)
-    degrees = [name for name in ("tp", "dp", "moe_ep") if _varies(plan, name)]
+    degrees = [name for name in DEGREES if _varies(plan, name)]
     is_priced = plan.candidates[0].price_per_hour is not None
     has_disaggregated = plan.section.disaggregated is not None
     per_gpu = ["goodput/s per GPU"] if has_disaggregated else []
@@ -197,6 +197,10 @@ def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> I
     for verdict, heading in headings.items():
         group = [one for one in deployments if one.verdict is verdict]
         group = [*rest, *group] if verdict is worse else group
+        left = [one for one in group if verdict is worse and not one.is_simulated]
+        if left:
+            yield _left_line(plan, left)
+        group = [one for one in group if one not in left]
         if not group:
             continue
         yield f"{len(group):,} {heading}:"
@@ -209,6 +213,16 @@ def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> I
             yield f"  {in_words(first.candidate)}{more}: {_found(plan, first)}"
         if len(alike) > _MAX_LISTED:
             yield f"  {len(alike) - _MAX_LISTED:,} more in results.csv"
+
+
+def _left_line(plan: CapacityPlan, left: Sequence[TriedDeployment]) -> str:
+    """The candidates that were not simulated, and what the best of them may do."""
+    best = min(left, key=TriedDeployment.rank)
+    what = "bear less" if plan.is_for_load else "cost more"
+    return (
+        f"{len(left):,} not simulated, because by step times they {what}; the best:"
+        f" {in_words(best.candidate)}: {_found(plan, best)}"
+    )
 
 
 def _found(plan: CapacityPlan, one: TriedDeployment) -> str:

@@ -188,6 +188,7 @@ class TuneSection(StrictModel):
 
 
 Degrees = Annotated[tuple[NumGpus, ...], Field(strict=False, min_length=1)]
+DegreesOfOne = Annotated[dict[Literal["tp", "dp", "pp", "moe_ep"], NumGpus], Field(min_length=1)]
 PathSettings = Annotated[dict[str, Any], Field(min_length=1)]
 
 
@@ -254,6 +255,9 @@ class PlanSection(StrictModel):
     """Degrees of pipeline parallelism to try. Without it: that of `latency`. Unit: stages."""
     moe_ep: Degrees | None = None
     """Degrees of expert parallelism to try. Without it: that of `latency`. Unit: groups."""
+    parallel: Annotated[tuple[DegreesOfOne, ...], Field(strict=False, min_length=1)] | None = None
+    """The combinations of `tp`, `dp`, `pp` and `moe_ep` to try, such as `{dp: 8, moe_ep: 8}`; those
+    that one lacks are 1. Without it: every combination of the four keys above. Unit: GPUs."""
     servers: Annotated[tuple[ServerKind, ...], Field(strict=False, min_length=1)] = (ServerKind(),)
     """The servers to try. Without it: the scenario's own, as it is."""
     disaggregated: DisaggregatedSection | None = None
@@ -287,6 +291,13 @@ class PlanSection(StrictModel):
     def _load_is_limited(self) -> Self:
         if self.objective == "load" and self.max_gpus is None:
             raise KeysError("objective load needs max_gpus", "objective", "max_gpus")
+        return self
+
+    @model_validator(mode="after")
+    def _degrees_are_given_once(self) -> Self:
+        given = [name for name in ("tp", "dp", "pp", "moe_ep") if getattr(self, name) is not None]
+        if self.parallel is not None and given:
+            raise KeysError(f"{given[0]} does not go with parallel", given[0], "parallel")
         return self
 
     @model_validator(mode="after")

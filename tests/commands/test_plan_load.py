@@ -171,3 +171,48 @@ def test_plan_for_load_refuses(refused_bare, planned, override, line):
 def test_plan_without_a_file_needs_a_load_or_gpus(refused_bare):
     assert refused_bare(*QUESTION) == "--rate-rps: is needed without FILE"
     assert refused_bare(*QUESTION, "--max-gpus", "0").startswith("--max-gpus: must be at least 1")
+
+
+def shapes_of(folder):
+    section = yaml.safe_load(Path(folder, "scenario.yaml").read_text(encoding="utf-8"))["plan"]
+    return section["parallel"]
+
+
+ROOFLINE = QUESTION[:5] + QUESTION[7:] + ("--rate-rps", "100")
+ONE_HOST = [{"tp": 1}, {"tp": 2}, {"tp": 4}, {"tp": 8}]
+
+
+def test_plan_without_a_file_spreads_a_dense_model_over_a_host(simulate, inline):
+    assert simulate(*ROOFLINE).code == 0
+    assert shapes_of("plan-out") == ONE_HOST
+
+
+def test_plan_without_a_file_spreads_a_large_model_over_hosts(simulate, inline):
+    """In stages, if no GPU that may be used has enough memory in one host."""
+    large = [each if each != "qwen2.5-0.5b" else "deepseek-ai/DeepSeek-V3" for each in ROOFLINE]
+    large[large.index("mi300x")] = "rtx-4090"
+    simulate(*large)
+    assert shapes_of("plan-out") == [*ONE_HOST, {"tp": 8, "pp": 2}, {"tp": 8, "pp": 4}]
+
+
+def test_plan_without_a_file_tries_ranks_and_experts(simulate, inline):
+    """Most of them are left by their step times, and one line says so."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    ended = simulate(
+        "plan", "--model", "Qwen/Qwen3-30B-A3B", "--hardware", "h200_sxm", "--server", "vllm",
+        "--rate-rps", "20", "--prompt-tokens", "1000", "--output-tokens", "20",
+        "--tpot-ms", "40", "--percentile", "90",
+        "--set", "workload.num_requests=60", "--set", "plan.seeds=[1]", "--set", "plan.num_shown=1",
+    )  # fmt: skip
+    assert ended.code == 0
+    shapes = shapes_of("plan-out")
+    assert shapes[:4] == ONE_HOST
+    assert {"dp": 8, "moe_ep": 8} in shapes
+    found = results_in("plan-out")["deployments"]
+    assert len(found) == 2 * len(shapes)
+    left = [one for one in found if not one["is_simulated"]]
+    assert len(left) > len(found) / 2
+    assert all(one["cost"] >= found[0]["cost"] for one in left)
+    assert (
+        f"{len(left)} not simulated, because by step times they cost more; the best: " in ended.out
+    )

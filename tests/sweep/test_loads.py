@@ -55,6 +55,16 @@ def test_the_second_search_takes_two_trials_if_the_first_was_right():
     assert loads.load((1,)) == pytest.approx(1.1)
 
 
+def test_loads_that_look_small_are_known_before_they_are_tried():
+    """A search that need not look at them says so by its best possible load."""
+    loads = Loads((3,), 0.1, 2.0, 2.5)
+    assert loads.load(loads.least) == pytest.approx(2.5, rel=0.05)
+    assert loads.load(loads.next_trials[0]) == pytest.approx(2, rel=0.05)
+    # The estimate may be wrong.
+    run(loads, 30)
+    assert loads.best == loads.least == (30,)
+
+
 def test_largest_size_has_the_kind_that_is_busier_more_often(base_text):
     """Of prefill and decode servers, within the limits of servers and of GPUs."""
     plan = plan_capacity(load_scenario_text(base_text + SPLIT))

@@ -11,7 +11,7 @@ from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.scenario.search_sections import PlanSection
-from sim.sweep.capacity.candidates import Candidate, Size
+from sim.sweep.capacity.candidates import DEGREES, Candidate, Size
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.result_files import launch_content
 from sim.sweep.store import PointOutcome
@@ -109,6 +109,7 @@ class TriedDeployment:
         reason: why it cannot run, or what failed.
         headroom: by which share the rate can grow until the SLO is missed; None: not looked for.
         is_headroom_open: the SLO was met at every rate tried, so the headroom may be larger.
+        is_simulated: whether any run was made. If not, step times alone say what it may cost.
     """
 
     candidate: Candidate
@@ -121,6 +122,7 @@ class TriedDeployment:
     reason: str | None = None
     headroom: float | None = None
     is_headroom_open: bool = False
+    is_simulated: bool = True
 
     @property
     def replicas(self) -> int | None:
@@ -214,7 +216,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
     candidate = deployment.candidate
     return {
         "gpu": candidate.gpu,
-        **{name: candidate.degrees.get(name) for name in ("tp", "dp", "moe_ep")},
+        **{name: candidate.degrees.get(name) for name in DEGREES},
         "family": candidate.family,
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
@@ -225,6 +227,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         **(_load_columns(plan, deployment) if plan.is_for_load else {}),
         "headroom": deployment.headroom,
         "is_headroom_open": deployment.is_headroom_open,
+        "is_simulated": deployment.is_simulated,
         **{name: deployment.interval(name).mean for name in DEPLOYMENT_METRICS},
         f"{ATTAINMENT}_half_width": deployment.interval(ATTAINMENT).half_width,
         "reason": deployment.reason,

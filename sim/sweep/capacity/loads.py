@@ -22,9 +22,10 @@ class Loads:
         size: the numbers of servers.
         step: by which share each load is larger than the one before.
         first: the load to try first, as a multiple of the plan's own.
+        most: the largest load that they are expected to bear, before anything is tried.
     """
 
-    def __init__(self, size: Size, step: float, first: float = 1.0) -> None:
+    def __init__(self, size: Size, step: float, first: float = 1.0, most: float = _MOST) -> None:
         self.size = size
         self._step = step
         self._limit = self._number(_MOST)
@@ -33,8 +34,8 @@ class Loads:
         self._low: int | None = None
         self._high: int | None = None
         self._stride = _STRIDE
-        # The largest load that may keep it, as other seeds said.
-        self._most = self._limit
+        # The largest load that may keep it, as step times or other seeds said.
+        self._most = min(self._number(most), self._limit)
 
     def load(self, numbered: Size) -> float:
         """A load as a multiple of the plan's own."""

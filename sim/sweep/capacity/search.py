@@ -19,7 +19,7 @@ from sim.sweep.capacity.deployments import DeploymentVerdict, JudgedRuns, TriedD
 from sim.sweep.capacity.front import TriedLoad
 from sim.sweep.capacity.loads import Loads, largest_size
 from sim.sweep.capacity.plan import CapacityPlan
-from sim.sweep.capacity.sizes import Bracket, Replicas, Splits
+from sim.sweep.capacity.sizes import LEAST_SHARE, Bracket, Replicas, Splits
 from sim.sweep.store import PointOutcome, StoredPoints
 from sim.workers.executor import TaskStatus
 
@@ -53,24 +53,30 @@ class _Search:
         sizes: chooses the sizes, or the numbers of the loads, to try.
         judged: the runs with each size, of the seeds that are searched with now.
         fault: the first run without a result, which ends the search.
+        is_simulated: whether any run was made.
     """
 
     candidate: Candidate
     sizes: Replicas | Splits | Loads
     judged: dict[Size, JudgedRuns] = field(default_factory=dict)
     fault: PointOutcome | None = None
+    is_simulated: bool = False
 
     @staticmethod
     def of(plan: CapacityPlan, candidate: Candidate) -> "_Search":
         if not plan.is_for_load:
             do_both = candidate.decoders is None
-            sizes = Replicas(candidate.max_replicas) if do_both else Splits(candidate)
+            busy = plan.busy(candidate)
+            sizes = Replicas(candidate.max_replicas, *busy) if do_both else Splits(candidate)
             return _Search(candidate, sizes)
         busy = plan.busy(candidate)
         size = largest_size(candidate, busy)
         shares = [num / share for num, share in zip(size, busy, strict=True) if share]
-        first = min(shares, default=1.0)
-        return _Search(candidate, Loads(size, plan.section.headroom_step, first))
+        step = plan.section.headroom_step
+        if not shares:
+            return _Search(candidate, Loads(size, step))
+        first = min(shares)
+        return _Search(candidate, Loads(size, step, first, first / LEAST_SHARE))
 
     def trial(self, size: Size) -> _Trial:
         """What is simulated for a size, or for the number of a load."""
@@ -120,7 +126,12 @@ def find_deployments(
         for seeds in (plan.seeds, plan.seeds[:1])[: len(plan.seeds)]
     )
     refused = [
-        TriedDeployment(candidate=one, verdict=DeploymentVerdict.CANNOT_RUN, reason=one.reason)
+        TriedDeployment(
+            candidate=one,
+            verdict=DeploymentVerdict.CANNOT_RUN,
+            reason=one.reason,
+            is_simulated=False,
+        )
         for one in plan.candidates
         if one.reason is not None
     ]
@@ -176,22 +187,21 @@ def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") 
         for (search, size), judged in zip(trials, found, strict=True):
             search.fault = search.fault or judged.fault
             search.judged[size] = judged
+            search.is_simulated = True
             if judged.fault is None:
                 holds = judged.attains(plan.section)
                 search.sizes.tell(size, holds=holds, busy=judged.num_busy(sum(size)))
 
 
 def _tried_next(plan: CapacityPlan, searches: Sequence[_Search]) -> list[_Search]:
-    """The searches of one kind that go on: those that can be among the cheapest.
+    """The searches of one kind that go on: those that can be among the best.
 
-    Of disaggregated servers there are many pairs, and step times say roughly what each costs. So
-    the pairs that look cheapest are tried first; most others never need a trial.
+    Step times, or other seeds, say roughly what each costs. So those that look best are tried
+    first; most others never need a trial.
     """
     num_shown = plan.section.num_shown
     limit = _nth([one.known_cost for one in searches if one.fault is None], num_shown)
     going_on = [one for one in searches if one.is_open and one.least_cost <= limit]
-    if all(one.candidate.decoders is None for one in going_on):
-        return going_on
     first = _nth([one.least_cost for one in searches if one.fault is None], num_shown)
     return [one for one in going_on if one.least_cost <= first] or going_on
 
@@ -219,7 +229,12 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
         verdict, found = DeploymentVerdict.MEETS, sizes.best
     _, size, load = search.trial(found)
     deployment = TriedDeployment(
-        candidate=candidate, verdict=verdict, size=size, load=load, judged=search.judged.get(found)
+        candidate=candidate,
+        verdict=verdict,
+        size=size,
+        load=load,
+        judged=search.judged.get(found),
+        is_simulated=search.is_simulated,
     )
     if isinstance(sizes, Loads):
         more = (found[0] + 1,)
@@ -238,15 +253,24 @@ def _with_headroom(
 
     `all_runs`: the first seed alone, if there are more; then all seeds.
     """
-    brackets = [Bracket(plan.num_headroom_steps) for _ in deployments]
-    for runs in all_runs:
-        # With all seeds, begin where the first seed alone misses the SLO.
-        brackets = [Bracket(one.limit, one.high or one.low + 1) for one in brackets]
+    brackets = [Bracket(plan.num_headroom_steps, _first_headroom(plan, one)) for one in deployments]
+    for number, runs in enumerate(all_runs):
+        if number:
+            # With all seeds, begin where the first seed alone misses the SLO.
+            brackets = [Bracket(one.limit, one.high or one.low + 1) for one in brackets]
         _find_headroom(plan, deployments, brackets, runs)
     return [
         replace(one, headroom=plan.headroom(bracket.low), is_headroom_open=bracket.high is None)
         for one, bracket in zip(deployments, brackets, strict=True)
     ]
+
+
+def _first_headroom(plan: CapacityPlan, deployment: TriedDeployment) -> int:
+    """The headroom, in steps, that step times promise; 1 if they do not say."""
+    busy, size = plan.busy(deployment.candidate), deployment.size or ()
+    spare = min((num / each for num, each in zip(size, busy, strict=True) if each), default=1.0)
+    steps = round((spare - 1) / plan.section.headroom_step)
+    return max(1, min(steps, plan.num_headroom_steps))
 
 
 def _find_headroom(
