@@ -215,8 +215,11 @@ class Question:
             return {"tp": list(self.tp)}
         listed = [{"tp": num} for num in _GPUS_OF_HOST]
         if _has_ranks(self.model or "", latency):
-            # Of disaggregated servers every pair is tried, so there are fewer.
-            for num in _GPUS_OF_HOST[1:] if self.disaggregated is None else _GPUS_OF_HOST[-1:]:
+            host = _GPUS_OF_HOST[-1]
+            if self.disaggregated is not None:
+                # Every pair of prefill and decode servers is tried, so there are fewer.
+                return {"parallel": [*listed, {"dp": host, "moe_ep": host}]}
+            for num in _GPUS_OF_HOST[1:]:
                 listed += [{"tp": num, "moe_ep": num}, {"dp": num}, {"dp": num, "moe_ep": num}]
         return {"parallel": listed}
 
