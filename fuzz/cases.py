@@ -249,6 +249,13 @@ def file_cases() -> list[FuzzCase]:
             ("simulate report tune --out report",),
             3,
         ),
+        FuzzCase(
+            "search for deployments",
+            "plan/results.json",
+            mutate.json_file,
+            ("simulate report plan --out report",),
+            3,
+        ),
     ]
 
 

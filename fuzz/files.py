@@ -80,10 +80,11 @@ def _write_requests(folder: Path) -> None:
 
 
 def write_folders(folder: Path) -> None:
-    """Write the folders of a run, of a sweep and of a search, after `write_files`."""
+    """Write the folders of a run, of a sweep and of both searches, after `write_files`."""
     simulate(["run", "base.yaml", "--out", str(folder / "run")])
     simulate(["sweep", "sweep.yaml", "--out", str(folder / "sweep"), "--jobs", "1"])
     simulate(["tune", "tune.yaml", "--out", str(folder / "tune"), "--jobs", "1"])
+    simulate(["plan", "plan.yaml", "--out", str(folder / "plan"), "--jobs", "1"])
 
 
 def _write_results(folder: Path) -> None:

@@ -147,6 +147,11 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
             "ranges": {"scheduler.max_running_requests": {"kind": "int", "min": 2, "max": 8}},
         },
     },
+    "plan.yaml": {
+        **BASE,
+        "slo": {"ttft_ms": 500},
+        "plan": {"min_slo_attainment": 0.5, "gpus": {"any": {}}, "max_replicas": 2},
+    },
     "recorded.yaml": {**BASE, "latency": {"kind": "recorded", "path": "decisions.jsonl"}},
     "serial.yaml": {**BASE, "scheduler": {**_SCHEDULER, "disable_overlap_schedule": True}},
     "hosted.yaml": {**BASE, "latency": {**_LAYERS, "host": "host.json"}},

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Scenario, Settings, Source, scenario_of
-from sim.commands.running import sweeps
+from sim.commands.running import plans, sweeps
 from sim.core.errors import InputError
 from sim.family.launch_command import LaunchCommand
 from sim.report.capacity_tables import certainty_lines, deployments_table, plan_in_words
 from sim.report.search_tables import best_table, method_in_words, verdicts
 from sim.scenario.build import check_packages
 from sim.sweep.capacity.deployments import TriedDeployment, plan_rows, settings_of
+from sim.sweep.capacity.front import TriedLoad, load_rows
 from sim.sweep.capacity.plan import CapacityPlan, plan_capacity
 from sim.sweep.capacity.search import shown_of
 from sim.sweep.tune.files import tune_rows
@@ -42,17 +43,25 @@ class PlanResult:
     Attributes:
         capacity: the plan, as the modules of `sim.report` take it.
         deployments: every candidate with what was found out about it, the best first.
+        loads: every deployment and load that was simulated.
         launches: by scheduler family, the commands that launch its cheapest servers.
     """
 
     capacity: CapacityPlan
     deployments: Sequence[TriedDeployment]
+    loads: Sequence[TriedLoad]
     launches: Mapping[str, Sequence[LaunchCommand]]
 
     @cached_property
     def frame(self) -> "DataFrame":
         """One row for each candidate, as in `results.csv` of `simulate plan`."""
         found: DataFrame = frames().frame_of_rows(plan_rows(self.capacity, self.deployments))
+        return found
+
+    @cached_property
+    def front(self) -> "DataFrame":
+        """Tokens/s for each user and of each GPU: one row for each deployment and load tried."""
+        found: DataFrame = frames().frame_of_rows(load_rows(self.capacity, self.loads))
         return found
 
     @property
@@ -157,9 +166,9 @@ def plan(
     check_packages(capacity.plan.base)
     with _folder(out, jobs) as folder:
         sweeps.prepare_folder(folder)
-        deployments = sweeps.plan_in(folder, capacity, jobs=jobs, fresh=False, quiet=True)
-        _, launches = sweeps.write_plan(folder, capacity, deployments)
-    return PlanResult(capacity, deployments, launches)
+        found = plans.plan_in(folder, capacity, jobs=jobs, fresh=False, quiet=True)
+        _, launches = plans.write_plan(folder, capacity, found)
+    return PlanResult(capacity, found.deployments, found.loads, launches)
 
 
 @with_one_line_errors

@@ -22,6 +22,7 @@ from sim.commands.without_file import (
     check_given,
     check_unused,
     find_gpu,
+    has_experts,
     refuse_weights,
     scenario_text,
     weight_formats,
@@ -40,7 +41,13 @@ _TRAFFIC_S, _MIN_REQUESTS, _MAX_REQUESTS = 60, 500, 20_000
 _PROMPT_CV, _OUTPUT_CV, _LONGEST = 0.8, 0.6, 8
 _SEEDS = [1, 2, 3]
 _NUM_SHOWN = 3
-_DEGREES = [1, 2, 4, 8]
+# Coarser than a scenario's own, because everybody waits for the answer.
+_HEADROOM_STEP = 0.1
+# Over how many GPUs of a host a replica is spread. Of a mixture of experts each GPU may have an
+# attention of its own, and the experts may be spread whole.
+_GPUS_OF_HOST = (1, 2, 4, 8)
+# If the model does not fit into a host.
+_HOSTS_OF_REPLICA = (2, 4)
 _MAX_REPLICAS = 64
 _HOSTS = {"sglang": "sglang-0.5.10", "vllm": "vllm-async"}
 # Smaller steps than the servers' own are tried, too: prompts then delay decoding rows less.
@@ -63,6 +70,7 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "rate_rps"): "--rate-rps",
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
+    ("plan", "max_gpus"): "--max-gpus",
     ("plan", "judged_by"): "--sure",
     ("plan", "disaggregated", "gpu_bandwidth_gb_s"): "--disaggregated",
 }
@@ -84,14 +92,20 @@ class Question:
     tp: Annotated[
         list[int] | None,
         without_file(
-            "GPUs of a replica (tensor parallel); repeatable; default: 1, 2, 4, 8", metavar="N"
+            "GPUs of a replica, tensor parallel only; repeatable; default: 1, 2, 4, 8, and what"
+            " else the model allows",
+            metavar="N",
         ),
     ] = None
     server: Annotated[
         list[str] | None,
         without_file("sglang or vllm; default: try both", metavar="FAMILY"),
     ] = None
-    rate_rps: Annotated[float | None, without_file("requests/s of all users")] = None
+    rate_rps: Annotated[
+        float | None,
+        without_file("requests/s of all users; without it, --max-gpus asks for the most"),
+    ] = None
+    max_gpus: Annotated[int | None, without_file("most GPUs of a deployment", metavar="N")] = None
     prompt_tokens: Annotated[int | None, without_file("mean length of prompts", min=1)] = None
     output_tokens: Annotated[int | None, without_file("mean length of answers", min=1)] = None
     ttft_ms: Annotated[float | None, without_file("limit on the time to the first token")] = None
@@ -135,25 +149,33 @@ class Question:
         from sim.scenario.load import load_scenario_options
         from sim.scenario.overrides import from_here
 
-        check_given(self, "model", "hardware", "rate_rps", "prompt_tokens", "output_tokens")
+        load = "rate_rps" if self.max_gpus is None else "max_gpus"
+        check_given(self, "model", "hardware", load, "prompt_tokens", "output_tokens")
         if self.ttft_ms is None and self.tpot_ms is None:
             raise InputError("--ttft-ms or --tpot-ms: is needed without FILE")
         data = {**self._scenario(), "model": from_here("model", self.model, out)}
+        loaded = load_scenario_options(data, _LABELS, overrides, path=out / SCENARIO)
+        if self.tp is not None or not _needs_hosts(loaded):
+            return loaded
+        data["plan"]["parallel"] += _over_hosts(self.model or "", data["latency"])
         return load_scenario_options(data, _LABELS, overrides, path=out / SCENARIO)
 
     def _scenario(self) -> dict[str, Any]:
         gpus = [_gpu(text) for text in self.hardware or ()]
-        rate_rps = self.rate_rps or 0.0
+        is_for_load = self.rate_rps is None
+        # The search for the most load begins with another rate, which step times promise.
+        rate_rps = _MIN_REQUESTS / _TRAFFIC_S if self.rate_rps is None else self.rate_rps
         slo = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms}
         is_measured = all(gpu.system for gpu, _ in gpus)
         if not is_measured:
             refuse_weights(self.weights, next(gpu for gpu, _ in gpus if not gpu.system))
+        latency = self._latency(gpus[0][0]) if is_measured else {"kind": "roofline"}
         name_of = {gpu.name: (gpu.system if is_measured else gpu.name) or "" for gpu, _ in gpus}
         return {
             "name": "plan",
             "model": self.model,
             **({} if is_measured else {"hardware": gpus[0][0].name}),
-            "latency": self._latency(gpus[0][0]) if is_measured else {"kind": "roofline"},
+            "latency": latency,
             "workload": {
                 "kind": "synthetic",
                 "num_requests": max(
@@ -167,12 +189,17 @@ class Question:
             "slo": {key: limit for key, limit in slo.items() if limit is not None},
             "plan": {
                 "min_slo_attainment": (99 if self.percentile is None else self.percentile) / 100,
-                "rate_rps": rate_rps,
+                **(
+                    {"objective": "load"}
+                    if is_for_load
+                    else {"rate_rps": rate_rps, "headroom_step": _HEADROOM_STEP}
+                ),
+                **({} if self.max_gpus is None else {"max_gpus": self.max_gpus}),
                 "seeds": _SEEDS,
                 "num_shown": _NUM_SHOWN,
                 **({"judged_by": "upper_end"} if self.sure else {}),
                 "gpus": {name_of[gpu.name]: price for gpu, price in gpus},
-                "tp": list(self.tp or _DEGREES),
+                **self._parallel(latency),
                 "servers": [
                     _server(family, host, name_of.values())
                     for family, host in self._servers().items()
@@ -181,6 +208,20 @@ class Question:
                 **self._disaggregated(),
             },
         }
+
+    def _parallel(self, latency: Mapping[str, Any]) -> dict[str, Any]:
+        """How a replica may be spread: as asked, or over the GPUs of a host."""
+        if self.tp is not None:
+            return {"tp": list(self.tp)}
+        listed = [{"tp": num} for num in _GPUS_OF_HOST]
+        if _has_ranks(self.model or "", latency):
+            host = _GPUS_OF_HOST[-1]
+            if self.disaggregated is not None:
+                # Every pair of prefill and decode servers is tried, so there are fewer.
+                return {"parallel": [*listed, {"dp": host, "moe_ep": host}]}
+            for num in _GPUS_OF_HOST[1:]:
+                listed += [{"tp": num, "moe_ep": num}, {"dp": num}, {"dp": num, "moe_ep": num}]
+        return {"parallel": listed}
 
     def _disaggregated(self) -> dict[str, Any]:
         if self.disaggregated is None:
@@ -199,14 +240,40 @@ class Question:
         return {family: _HOSTS[family] for family in self.server or _HOSTS}
 
 
-def assumed(loaded: "LoadedScenario") -> str:
+def assumed(loaded: "LoadedScenario", is_for_load: bool) -> str:
     """What the options do not say, and where it is written."""
     num_requests = f"{getattr(loaded.scenario.workload, 'num_requests', 0):,}"
+    if is_for_load:
+        num_requests += " or more"
     return (
         f"Assumed: {num_requests} requests with each seed, Poisson arrivals, lognormal lengths, no"
         " shared prefixes, default settings of the servers."
         f"\n{loaded.path} has all of it; --set changes it."
     )
+
+
+def _has_ranks(model: str, latency: Mapping[str, Any]) -> bool:
+    """Whether ranks with their own attention may share the experts."""
+    return latency["kind"] == "aiconfigurator" and has_experts(model)
+
+
+def _needs_hosts(loaded: "LoadedScenario") -> bool:
+    """Whether no GPU that may be used has a replica that fits into one host."""
+    from sim.sweep.capacity.plan import plan_capacity
+
+    capacity = plan_capacity(loaded)
+    return not any(
+        one.reason is None and any(capacity.server_loads.of(one)) for one in capacity.candidates
+    )
+
+
+def _over_hosts(model: str, latency: Mapping[str, Any]) -> list[dict[str, int]]:
+    """How a replica may be spread over several hosts: stages, and ranks that share the experts."""
+    host = _GPUS_OF_HOST[-1]
+    listed = [{"tp": host, "pp": num} for num in _HOSTS_OF_REPLICA]
+    if _has_ranks(model, latency):
+        listed += [{"dp": host * num, "moe_ep": host * num} for num in _HOSTS_OF_REPLICA]
+    return listed
 
 
 def _server(family: str, host: str, gpus: Iterable[str]) -> dict[str, Any]:
@@ -267,11 +334,13 @@ def plan(
 ) -> int:
     """Find the cheapest GPUs, parallelism and replicas that meet an SLO.
 
-    With FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
+    Or, with --max-gpus and without --rate-rps, the most requests/s that so many GPUs bear. With
+    FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
     describe.
     """
     from sim.commands.output import check_folder, print_line
-    from sim.commands.running import sweeps
+    from sim.commands.running import plans
+    from sim.commands.running.sweeps import prepare_folder
     from sim.core.files import write_text
     from sim.core.packed import name_of
     from sim.scenario.build import check_packages
@@ -282,20 +351,20 @@ def plan(
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
     check_folder(out, file or Path())
-    sweeps.prepare_folder(out)
+    prepare_folder(out)
     if file is None:
         write_text(loaded.path, scenario_text(loaded, "plan"))
-    deployments = sweeps.plan_in(out, capacity, jobs=jobs, fresh=not resume)
-    text, launches = sweeps.write_plan(out, capacity, deployments)
+    found = plans.plan_in(out, capacity, jobs=jobs, fresh=not resume)
+    text, launches = plans.write_plan(out, capacity, found)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:
         if file is None:
-            print_line(assumed(loaded))
+            print_line(assumed(loaded, capacity.is_for_load))
         # What --set says is in the file that is made of options, too.
         overrides = () if file is None else set_ or ()
-        sweeps.print_plan(loaded.path, overrides, capacity, deployments, launches)
-    return sweeps.plan_exit_code(deployments)
+        plans.print_plan(loaded.path, overrides, capacity, found, launches)
+    return plans.plan_exit_code(found.deployments)
 
 
 def _load(

@@ -55,13 +55,13 @@ def _row(name: str, known: "Metric") -> tuple[str, str]:
 @command(cls=_Help)
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="folder of a finished run, sweep or tune")
+        Path, typer.Argument(metavar="DIR", help="folder of a finished run, sweep, tune or plan")
     ],
     out: Annotated[
         Path | None, out_option("folder for page and pictures; default: DIR/report")
     ] = None,
 ) -> None:
-    """Draw a finished run, sweep or tune: pictures, and a page with everything in it."""
+    """Draw a finished run, sweep, tune or plan: pictures, and a page with everything in it."""
     from sim.commands.output import print_line
     from sim.report.page import folder_page, write_report
 

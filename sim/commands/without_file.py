@@ -72,10 +72,10 @@ def weight_formats(model: str, weights: str | None) -> dict[str, str]:
     """The keys of `latency.quantization` for the format of `--weights`; None: the model's own."""
     if weights is None:
         return {}
-    return dict.fromkeys(("gemm", "moe") if _has_experts(model) else ("gemm",), weights)
+    return dict.fromkeys(("gemm", "moe") if has_experts(model) else ("gemm",), weights)
 
 
-def _has_experts(model: str) -> bool:
+def has_experts(model: str) -> bool:
     """Whether a model has experts; a model whose layers are not known may have."""
     from sim.latency.architectures.model_key import find_model, shape_if_described
 

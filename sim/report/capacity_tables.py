@@ -10,7 +10,7 @@ from sim.report.confidence_text import confidence_lines
 from sim.report.figures.key_text import short_names
 from sim.report.search_tables import attainment_in_words, percent
 from sim.report.sweep_tables import interval_text, share_text, value_json
-from sim.sweep.capacity.candidates import Size, in_words
+from sim.sweep.capacity.candidates import DEGREES, Size, in_words
 from sim.sweep.capacity.deployments import (
     ATTAINMENT,
     DeploymentVerdict,
@@ -30,28 +30,33 @@ _SHOWN_LATENCIES = ("p99_ttft_ms", "p99_tpot_ms")
 def plan_in_words(plan: CapacityPlan) -> str:
     """The first line: what is sought, and among how many candidates."""
     rate = plan.section.rate_rps
-    traffic = "" if rate is None else f" at {number(rate)} requests/s"
+    sought, traffic = "the cheapest deployments", ""
+    if plan.is_for_load:
+        sought = f"the most traffic that {_counted(plan.section.max_gpus, 'GPU')} bear: deployments"
+    elif rate is not None:
+        traffic = f" at {number(rate)} requests/s"
     return (
-        f"{plan.plan.base.scenario.name}: the cheapest deployments that meet the SLO for"
+        f"{plan.plan.base.scenario.name}: {sought} that meet the SLO for"
         f" {percent(plan.section.min_slo_attainment)} % of requests{traffic}:"
         f" {len(plan.candidates):,} candidates, {counted(len(plan.seeds), 'seed')} each"
     )
 
 
 def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Table:
-    """The cheapest deployments, the best first."""
+    """The best deployments, the best first."""
     keys = tried_keys(plan)
     names = short_names(keys)
-    degrees = [name for name in ("tp", "dp", "moe_ep") if _varies(plan, name)]
+    degrees = [name for name in DEGREES if _varies(plan, name)]
     is_priced = plan.candidates[0].price_per_hour is not None
     has_disaggregated = plan.section.disaggregated is not None
     per_gpu = ["goodput/s per GPU"] if has_disaggregated else []
+    bears = plan.amount(1.0)[1] if plan.is_for_load else "headroom %"
     headings = [metric(name).table_heading_with_unit for name in (ATTAINMENT, *_SHOWN_LATENCIES)]
     columns = [
         *columns_of(["GPU"]),
         *columns_of(numbers=[*degrees, "replicas", "GPUs", *(["per hour"] if is_priced else [])]),
         *columns_of(["server"]),
-        *columns_of(numbers=[*(names[key] for key in keys), "headroom %", *per_gpu, *headings]),
+        *columns_of(numbers=[*(names[key] for key in keys), bears, *per_gpu, *headings]),
     ]
     rows = [
         [
@@ -63,7 +68,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
             one.candidate.family,
             *(value_json(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
               for key in keys),
-            headroom_text(one),
+            load_text(plan, one) if plan.is_for_load else headroom_text(one),
             *([number(one.goodput_per_gpu)] if has_disaggregated else []),
             share_text(one.interval(ATTAINMENT)),
             *(interval_text(one.interval(name)) for name in _SHOWN_LATENCIES),
@@ -71,6 +76,12 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
         for one in shown
     ]  # fmt: skip
     return Table(columns, rows)
+
+
+def load_text(plan: CapacityPlan, deployment: TriedDeployment) -> str:
+    """The load under which it was judged, without the unit."""
+    amount, _ = plan.amount(deployment.load)
+    return number(amount)
 
 
 def headroom_text(deployment: TriedDeployment) -> str:
@@ -81,20 +92,26 @@ def headroom_text(deployment: TriedDeployment) -> str:
 
 
 def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> list[str]:
-    """How sure it is that the first one meets the SLO, and one replica fewer does not."""
+    """How sure it is that the first one meets the SLO, and that less, or more load, does not."""
     best, least = shown[0], plan.section.min_slo_attainment
     size = f"{_size_text(best, best.size)}, {_counted(best.num_gpus, 'GPU')}"
+    if plan.is_for_load:
+        size += f", {_amount(plan, best.load)}"
     lines = [f"The first ({size}): {attainment_in_words(best.interval(ATTAINMENT), least)}"]
     sure = next((one for one in shown if _is_sure(one, least)), best)
     if sure is not best:
-        what = f"{in_words(sure.candidate)} ({_price(sure)})"
-        lines.append(f"The cheapest whose interval does not: {what}.")
+        what = f"{in_words(sure.candidate)} ({_found(plan, sure)})"
+        lines.append(f"The first whose interval does not: {what}.")
     for fewer, judged in best.fewer:
         share = share_text(judged.interval(ATTAINMENT))
         what = "One replica fewer"
         if best.candidate.decoders is not None:
             what = _size_text(best, fewer)
         lines.append(f"{what}: SLO attainment {share} %.")
+    if best.more is not None:
+        load, judged = best.more
+        share = share_text(judged.interval(ATTAINMENT))
+        lines.append(f"With {_amount(plan, load)}: SLO attainment {share} %.")
     lines += _disaggregated_lines(plan, shown)
     lines += _judged_lines(plan, best)
     if best.judged is not None:
@@ -139,7 +156,7 @@ def _of_both(one: TriedDeployment, name: str) -> str:
 
 def _disaggregated_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
     """One line that compares the cheapest deployments with and without disaggregated servers."""
-    if plan.section.disaggregated is None:
+    if plan.section.disaggregated is None or plan.is_for_load:
         return
     together = next((one for one in shown if one.candidate.decoders is None), None)
     split = next((one for one in shown if one.candidate.decoders is not None), None)
@@ -164,16 +181,26 @@ def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> I
     """The candidates that are not in the table, grouped by what was found out about them."""
     headings = {
         DeploymentVerdict.DEARER: "cost no less than those above",
-        DeploymentVerdict.MISSES: "miss the SLO with any number of replicas",
+        DeploymentVerdict.WEAKER: "bear no more than those above",
+        DeploymentVerdict.MISSES: (
+            "miss the SLO under any load"
+            if plan.is_for_load
+            else "miss the SLO with any number of replicas"
+        ),
         DeploymentVerdict.CANNOT_RUN: "cannot run",
         DeploymentVerdict.FAILED: "failed",
     }
     meeting = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
     shown = shown_of(plan, meeting)
-    dearer = [one for one in meeting if one not in shown]
+    rest = [one for one in meeting if one not in shown]
+    worse = DeploymentVerdict.WEAKER if plan.is_for_load else DeploymentVerdict.DEARER
     for verdict, heading in headings.items():
         group = [one for one in deployments if one.verdict is verdict]
-        group = [*dearer, *group] if verdict is DeploymentVerdict.DEARER else group
+        group = [*rest, *group] if verdict is worse else group
+        left = [one for one in group if verdict is worse and not one.is_simulated]
+        if left:
+            yield _left_line(plan, left)
+        group = [one for one in group if one not in left]
         if not group:
             continue
         yield f"{len(group):,} {heading}:"
@@ -183,31 +210,52 @@ def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> I
             alike.setdefault(key, []).append(one)
         for first, *others in list(alike.values())[:_MAX_LISTED]:
             more = f" (and {len(others):,} more)" if others else ""
-            yield f"  {in_words(first.candidate)}{more}: {_found(first)}"
+            yield f"  {in_words(first.candidate)}{more}: {_found(plan, first)}"
         if len(alike) > _MAX_LISTED:
             yield f"  {len(alike) - _MAX_LISTED:,} more in results.csv"
 
 
-def _found(one: TriedDeployment) -> str:
+def _left_line(plan: CapacityPlan, left: Sequence[TriedDeployment]) -> str:
+    """The candidates that were not simulated, and what the best of them may do."""
+    best = min(left, key=TriedDeployment.rank)
+    what = "bear less" if plan.is_for_load else "cost more"
+    return (
+        f"{len(left):,} not simulated, because by step times they {what}; the best:"
+        f" {in_words(best.candidate)}: {_found(plan, best)}"
+    )
+
+
+def _found(plan: CapacityPlan, one: TriedDeployment) -> str:
     match one.verdict:
         case DeploymentVerdict.MEETS:
-            return _price(one)
+            return _amount(plan, one.load) if plan.is_for_load else _price(one)
+        case DeploymentVerdict.WEAKER:
+            return f"{_amount(plan, one.load)} or less"
         case DeploymentVerdict.DEARER:
             return f"{_price(one)} or more"
         case DeploymentVerdict.MISSES:
-            if one.judged is None:
-                return f"takes at least {_size_text(one, one.size)}"
-            if one.judged.num_rejected:
-                return f"rejects {_counted(one.judged.num_rejected, 'request')}"
-            share = share_text(one.interval(ATTAINMENT))
-            return f"{share} % with {_size_text(one, one.size)}"
+            return _miss(plan, one)
         case _:
             return one.reason or ""
+
+
+def _miss(plan: CapacityPlan, one: TriedDeployment) -> str:
+    if one.judged is None:
+        return f"takes at least {_size_text(one, one.size)}"
+    if one.judged.num_rejected:
+        return f"rejects {_counted(one.judged.num_rejected, 'request')}"
+    load = f" at {_amount(plan, one.load)}" if plan.is_for_load else ""
+    return f"{share_text(one.interval(ATTAINMENT))} % with {_size_text(one, one.size)}{load}"
 
 
 def _price(one: TriedDeployment) -> str:
     gpus = _counted(one.num_gpus, "GPU")
     return gpus if one.candidate.price_per_hour is None else f"{number(one.cost)} per hour, {gpus}"
+
+
+def _amount(plan: CapacityPlan, load: float) -> str:
+    amount, unit = plan.amount(load)
+    return f"{number(amount)} {unit}"
 
 
 def _counted(count: int | None, what: str) -> str:

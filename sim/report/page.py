@@ -17,9 +17,11 @@ from sim import __version__
 from sim.core.errors import InputError
 from sim.core.files import atomic_path, make_folder, remove_file, write_text
 from sim.metrics.latencies import slo_limits
+from sim.report.capacity_front import front_lines, loads_table
 from sim.report.confidence_text import confidence_lines
 from sim.report.document import data_script, document, page_file, plotly_bytes
 from sim.report.figures.marks import Picture
+from sim.report.figures.plan import draw_plan
 from sim.report.figures.plot_parts import Drawn
 from sim.report.figures.render import figure_bytes, matplotlib_figure
 from sim.report.figures.run import draw_run
@@ -49,6 +51,7 @@ from sim.report.sweep_tables import (
     value_json,
 )
 from sim.scenario.strict_yaml import yaml_text
+from sim.sweep.capacity.read import is_plan_folder, read_plan
 from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
 from sim.sweep.tune.files import is_tune_folder, read_tune_results
 from sim.sweep.tune.results import TuneResults
@@ -203,6 +206,8 @@ def folder_page(folder: Path) -> Page:
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder of a run, a sweep or a search")
     if (folder / RESULTS).exists():
+        if is_plan_folder(folder):
+            return _plan_page(folder)
         return _tune_page(folder) if is_tune_folder(folder) else _sweep_page(folder)
     if (folder / SUMMARY).exists():
         return _run_page(folder)
@@ -290,6 +295,33 @@ def _tune_page(folder: Path) -> Page:
         tables,
         scenario,
     )
+
+
+def _plan_page(folder: Path) -> Page:
+    found = read_plan(folder)
+    shown = found.deployments[:MAX_ROWS]
+    columns = columns_of(shown[0] if shown else [])
+    cells = [[_cell(value) for value in row.values()] for row in shown]
+    front = [
+        replace(loads_table(found.loads), title="Deployments and loads that no other beats")
+        for _ in front_lines(found.loads)
+    ]
+    return Page(
+        found.name,
+        found.sought,
+        confidence_lines(found.confidence),
+        "",
+        "\n\n".join(front_lines(found.loads)),
+        page_figures(draw_plan(found.loads)),
+        [*front, Table(columns, cells, "All candidates")],
+        found.scenario,
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return number(value) if isinstance(value, float) else value_json(value)
 
 
 def _without_results(results: TuneResults) -> Table:

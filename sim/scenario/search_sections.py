@@ -188,6 +188,7 @@ class TuneSection(StrictModel):
 
 
 Degrees = Annotated[tuple[NumGpus, ...], Field(strict=False, min_length=1)]
+DegreesOfOne = Annotated[dict[Literal["tp", "dp", "pp", "moe_ep"], NumGpus], Field(min_length=1)]
 PathSettings = Annotated[dict[str, Any], Field(min_length=1)]
 
 
@@ -236,8 +237,11 @@ class DisaggregatedSection(StrictModel):
 
 
 class PlanSection(StrictModel):
-    """A search for the cheapest deployments that meet the SLO. docs/how-to/plan.md explains it."""
+    """A search for the best deployments that meet the SLO. docs/how-to/plan.md explains it."""
 
+    objective: Literal["cost", "load"] = "cost"
+    """What is best: the least `cost` for the traffic, or the most `load` that `max_gpus` bear: the
+    traffic comes faster or more slowly, or in closed loops more or fewer clients come."""
     min_slo_attainment: Share
     """Smallest share of requests that must finish within the SLO. Unit: share."""
     gpus: Annotated[dict[str, GpuKind], Field(min_length=1)]
@@ -251,6 +255,9 @@ class PlanSection(StrictModel):
     """Degrees of pipeline parallelism to try. Without it: that of `latency`. Unit: stages."""
     moe_ep: Degrees | None = None
     """Degrees of expert parallelism to try. Without it: that of `latency`. Unit: groups."""
+    parallel: Annotated[tuple[DegreesOfOne, ...], Field(strict=False, min_length=1)] | None = None
+    """The combinations of `tp`, `dp`, `pp` and `moe_ep` to try, such as `{dp: 8, moe_ep: 8}`; those
+    that one lacks are 1. Without it: every combination of the four keys above. Unit: GPUs."""
     servers: Annotated[tuple[ServerKind, ...], Field(strict=False, min_length=1)] = (ServerKind(),)
     """The servers to try. Without it: the scenario's own, as it is."""
     disaggregated: DisaggregatedSection | None = None
@@ -262,7 +269,7 @@ class PlanSection(StrictModel):
     max_replicas: Annotated[int, Field(ge=1, le=4096)] = 16
     """Most replicas of a deployment. Unit: servers."""
     max_gpus: Annotated[int, Field(ge=1)] | None = None
-    """Most GPUs of a deployment. Without it: no limit. Unit: GPUs."""
+    """Most GPUs of a deployment. Objective `load` needs it. Without it: no limit. Unit: GPUs."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)] | None = None
     """Every deployment is run with each of these as `seed`. Without it: with the scenario's own
     seed only."""
@@ -272,12 +279,26 @@ class PlanSection(StrictModel):
     of the 90 % intervals, so that nine of ten such servers keep it. Where nothing is expected, or
     there is no interval: those simulated."""
     num_shown: Annotated[int, Field(ge=1, le=100)] = 5
-    """How many of the cheapest deployments are found and shown; with `disaggregated`, of each sort.
+    """How many of the best deployments are found and shown; with `disaggregated`, of each sort.
     Unit: deployments."""
     headroom_step: Annotated[float, Field(ge=0.01, le=1)] = 0.05
-    """Precision of the headroom, as a share of the traffic's rate. Unit: share."""
+    """Precision of the headroom, or with objective `load` of the load, as a share of the traffic's
+    rate. Unit: share."""
     max_headroom: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Largest headroom that is looked for, as a share of the traffic's rate. Unit: share."""
+
+    @model_validator(mode="after")
+    def _load_is_limited(self) -> Self:
+        if self.objective == "load" and self.max_gpus is None:
+            raise KeysError("objective load needs max_gpus", "objective", "max_gpus")
+        return self
+
+    @model_validator(mode="after")
+    def _degrees_are_given_once(self) -> Self:
+        given = [name for name in ("tp", "dp", "pp", "moe_ep") if getattr(self, name) is not None]
+        if self.parallel is not None and given:
+            raise KeysError(f"{given[0]} does not go with parallel", given[0], "parallel")
+        return self
 
     @model_validator(mode="after")
     def _prices_go_together(self) -> Self:

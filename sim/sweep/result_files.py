@@ -47,7 +47,8 @@ class _Results(TypedDict):
 _RESULTS_TYPE = TypeAdapter(_Results)
 # Parquet's whole numbers have 64 bits.
 _MOST_INT = (1 << 63) - 1
-_NAMES = (RESULTS, "results.csv", "results.parquet")
+FRONT = "front.csv"
+_NAMES = (RESULTS, FRONT, "results.csv", "results.parquet")
 REWRITE_HINT = "simulate sweep with the same --out writes it anew"
 
 

@@ -151,7 +151,7 @@ def test_plan_counts_the_gpus_of_all_stages(simulate, inline, folder):
     one = ("--set", "plan.gpus={h100-sxm: {}}", "--set", "plan.pp=[2]")
     ended = simulate("plan", "roofline.yaml", *one, "--out", "out")
     (deployment,) = results_in("out")["deployments"]
-    assert (deployment["num_gpus"], deployment["cost"]) == (2, 2)
+    assert (deployment["num_gpus"], deployment["cost"], deployment["pp"]) == (2, 2, 2)
     assert "--pp-size 2" in ended.out
 
 
@@ -170,7 +170,6 @@ def test_plan_lists_what_cannot_run_with_its_reason(simulate, inline, folder):
 
 
 def test_plan_without_a_deployment_that_meets_the_slo(simulate, inline, planned):
-    """Exit code 1, and how near each came."""
     ended = simulate("plan", planned, "--set", "slo.ttft_ms=0.1")
     assert ended.code == 1
     assert ended.out.splitlines()[1] == "No deployment meets the SLO."
@@ -190,6 +189,7 @@ def test_plan_without_a_deployment_that_meets_the_slo(simulate, inline, planned)
         ("plan.servers.1.family=trtllm", "family must be sglang or vllm, got trtllm"),
         ("plan.seeds=[1, 1]", "1 is given twice"),
         ("plan.min_slo_attainment=1.5", "min_slo_attainment"),
+        ("plan.parallel=[{tp: 2}]", "plan.parallel.0.tp: latency of kind linear has no tp"),
         ("plan.apart={gpu_bandwidth_gb_s: 5}", "is called plan.disaggregated now"),
     ],
 )

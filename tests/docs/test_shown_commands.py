@@ -27,9 +27,9 @@ def shown_commands(path):
     text = path.read_text(encoding="utf-8")
     for block in re.findall(r"^```(?:console)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            command = line.removeprefix("$ ")
-            if command.partition(" ")[0] in APPS:
-                yield shlex.split(command, comments=True)
+            for command in line.removeprefix("$ ").split(" && "):
+                if command.partition(" ")[0] in APPS:
+                    yield shlex.split(command, comments=True)
 
 
 COMMANDS = [

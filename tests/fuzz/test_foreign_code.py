@@ -94,6 +94,7 @@ WAYS = [
     ("run/scenario.json", "", "simulate report run --out report", 0, ""),
     ("run/summary.json", "latency_source", "simulate report run --out report", 0, ""),
     ("tune/results.json", "scenario", "simulate report tune --out report", 0, ""),
+    ("plan/results.json", "scenario", "simulate report plan --out report", 0, ""),
     ("{point}", "scenario", "simulate report sweep --out report", 0, ""),
     ("{point}", "scenario", "simulate sweep sweep.yaml --out sweep --jobs 1", 0, ""),
     ("{point}", "settings.scheduler~schedule_policy",

@@ -45,10 +45,39 @@ def test_candidates_have_as_many_replicas_as_gpus_allow():
     )
 
 
+def test_listed_combinations_of_degrees_are_tried_as_they_are():
+    """What one lacks is 1, whatever the scenario's own degree is."""
+    plan = planned(
+        "plan.tp=null", "latency.tp=4", "plan.gpus={h100_sxm: {}}", "plan.servers=[{}]",
+        "plan.parallel=[{tp: 2}, {dp: 2, moe_ep: 2}, {tp: 8, pp: 2}]",
+    )  # fmt: skip
+    assert [(one.degrees, one.num_gpus) for one in plan.candidates] == [
+        ({"tp": 2, "dp": 1, "pp": 1, "moe_ep": 1}, 2),
+        ({"tp": 1, "dp": 2, "pp": 1, "moe_ep": 2}, 2),
+        ({"tp": 8, "dp": 1, "pp": 2, "moe_ep": 1}, 16),
+    ]
+
+
+def test_servers_that_do_both_are_busier_than_their_parts(base_text):
+    """Prefill steps take a part of the limit on TPOT; ranks wait for each other's, too."""
+    text = base_text + DISAGGREGATED.replace("tpot_ms: 20", "tpot_ms: 6")
+    plan = plan_capacity(
+        load_scenario_text(
+            text, ["workload.num_requests=4000", "workload.output_tokens.value=80",
+                   "scheduler.max_total_tokens=100000"]
+        )
+    )  # fmt: skip
+    one, two = (plan.server_loads.of(each) for each in plan.candidates[:2])
+    # Without a limit that binds they would be the sum.
+    assert one.both > 1.1 * (one.prefill + one.decode)
+    assert two.prefill == pytest.approx(one.prefill / 2)
+    assert two.both > one.both / 2
+
+
 def test_settings_of_a_deployment_scale_the_traffic():
     """Replicas and rate are settings like all others."""
     plan = planned()
-    settings = plan.settings(plan.candidates[0], (4,), headroom=0.5)
+    settings = plan.settings(plan.candidates[0], (4,), load=1.5)
     assert settings["replicas"] == 4
     assert settings["workload.arrivals.rate_rps"] == pytest.approx(45)
 

@@ -28,7 +28,15 @@ def test_bracket_finds_the_smallest_number_and_tries_both_ends(limit, wanted, gu
 def test_bracket_takes_two_trials_if_the_guess_is_right():
     assert run(Bracket(64, 5), 5) == [5, 4]
     assert run(Bracket(64), 5) == [1, 64, 8, 2, 4, 5]
-    assert run(Bracket(64, 3), 5) == [3, 4, 64, 16, 8, 5]
+    assert run(Bracket(64, 3), 5) == [3, 4, 6, 5]
+
+
+def test_replicas_begin_with_those_that_the_traffic_keeps_busy():
+    """Fewer than four fifths of these are not expected to do, so they cost too little to try."""
+    sizes = Replicas(64, 9.2)
+    assert sizes.next_trials == [(10,)]
+    assert sizes.least == (8,)
+    assert Replicas(4, 9.2).next_trials == [(4,)]
 
 
 @given(st.integers(1, 64), st.floats(0.01, 100), st.integers(1, 80), st.integers(1, 80))

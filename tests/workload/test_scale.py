@@ -5,7 +5,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.workload.config import WorkloadConfig
-from sim.workload.kinds.stats import rate_of, scaled
+from sim.workload.kinds.stats import load_of, rate_of, scaled
 from sim.workload.traces.rows import TraceRows
 
 LENGTHS = {
@@ -103,6 +103,36 @@ def test_rate_is_that_of_the_arrivals(data, rate):
     """None where it depends on the answers."""
     found = rate_of(config(data), rows_of_11_requests)
     assert found == (None if rate is None else pytest.approx(rate))
+
+
+def test_faster_traffic_may_have_as_many_requests():
+    """A search for the most load never has fewer than the scenario."""
+    changes = scaled(config(SYNTHETIC), 0.5, 1.0)
+    assert changes == {"arrivals.rate_rps": 2.0, "num_requests": SYNTHETIC["num_requests"]}
+
+
+@pytest.mark.parametrize(
+    ("data", "load"),
+    [
+        (SYNTHETIC, (4.0, "requests/s")),
+        (MIX, (7.0, "requests/s")),
+        (CLIENTS, (5, "clients")),
+        (SESSIONS, (5, "clients")),
+        (
+            {**{key: SESSIONS[key] for key in SESSIONS if key != "clients"},
+             "arrivals": {"kind": "poisson", "rate_rps": 3}},
+            (3.0, "sessions/s"),
+        ),
+        ({**BENCH, "max_concurrency": 6}, (6, "at a time")),
+        (
+            {"kind": "mix", "parts": [{"tenant": "a", "workload": CLIENTS}]},
+            (1.0, "times the traffic"),
+        ),
+    ],
+)  # fmt: skip
+def test_load_is_the_number_that_grows(data, load):
+    """In the unit in which people say it."""
+    assert load_of(config(data), rows_of_11_requests) == load
 
 
 def test_traffic_that_comes_all_at_once_cannot_come_faster():

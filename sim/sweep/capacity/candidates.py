@@ -108,16 +108,24 @@ def candidates_of(plan: Plan, section: PlanSection) -> Iterator[Candidate]:
         InputError: a key path does not exist or has a wrong value. Values that only contradict
             each other make a candidate with a reason.
     """
+    servers = [one for kind in section.servers for one in _grid(kind)]
+    choices = product(section.gpus, _degrees(plan, section), servers)
+    for number, (gpu, chosen, (kind, tried)) in enumerate(choices):
+        yield _candidate(plan, section, number, gpu, chosen, kind, tried)
+
+
+def _degrees(plan: Plan, section: PlanSection) -> list[dict[str, int]]:
+    """The combinations of degrees: those that are listed, or every one."""
+    if section.parallel is not None:
+        latency = plan.base.scenario.latency
+        ones = {name: 1 for name in DEGREES if hasattr(latency, name)}
+        return [ones | dict(listed) for listed in section.parallel]
     degrees = [
         [(name, degree) for degree in listed]
         for name in DEGREES
         if (listed := getattr(section, name)) is not None
     ]
-    choices = product(
-        section.gpus, product(*degrees), [one for kind in section.servers for one in _grid(kind)]
-    )
-    for number, (gpu, chosen, (kind, tried)) in enumerate(choices):
-        yield _candidate(plan, section, number, gpu, dict(chosen), kind, tried)
+    return [dict(chosen) for chosen in product(*degrees)]
 
 
 def _pool(role: str, num_servers: int, degrees: Mapping[str, int]) -> dict[str, YamlValue]:

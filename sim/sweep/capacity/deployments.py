@@ -6,11 +6,12 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
+from sim.confidence.confidence import over_seeds
 from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.scenario.search_sections import PlanSection
-from sim.sweep.capacity.candidates import Candidate, Size
+from sim.sweep.capacity.candidates import DEGREES, Candidate, Size
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.result_files import launch_content
 from sim.sweep.store import PointOutcome
@@ -26,14 +27,16 @@ _ENDS = {"expected": "expected", "upper_end": "low"}
 class DeploymentVerdict(StrEnum):
     """What the search found out about a candidate.
 
-    MEETS: with some number of servers it meets the SLO. DEARER: it costs more than the deployments
-    that are shown, or is likely to, so its search was not finished. MISSES: it misses the SLO with
-    all numbers of servers that were allowed. CANNOT_RUN: its settings are refused, or it has more
-    GPUs than are allowed. FAILED: a run of it failed.
+    MEETS: with some number of servers, or under some load, it meets the SLO. DEARER: it costs more
+    than the deployments that are shown, or is likely to, so its search was not finished. WEAKER:
+    the same, if the most load is sought. MISSES: it misses the SLO with all numbers of servers that
+    were allowed, or under all loads. CANNOT_RUN: its settings are refused, or it has more GPUs than
+    are allowed. FAILED: a run of it failed.
     """
 
     MEETS = "meets"
     DEARER = "dearer"
+    WEAKER = "weaker"
     MISSES = "misses"
     CANNOT_RUN = "cannot run"
     FAILED = "failed"
@@ -95,22 +98,31 @@ class TriedDeployment:
 
     Attributes:
         size: the numbers of servers. If it meets the SLO: the cheapest that do. If it is dearer:
-            the cheapest that may. If it misses: the largest that were tried. Else None.
-        judged: its runs with that size; None if there are none.
+            the cheapest that may. If it misses: the largest that were tried. Else None. If the most
+            load is sought: the largest allowed.
+        load: under which it was judged, as a multiple of the plan's own. If the most load is
+            sought: the largest that it bears; if it is weaker, may bear; if it misses the SLO, the
+            smallest that was tried.
+        judged: its runs with that size and load; None if there are none.
         fewer: the sizes with one server fewer that were run, and their runs.
+        more: the next larger load that was run, and its runs, if the most load is sought.
         reason: why it cannot run, or what failed.
         headroom: by which share the rate can grow until the SLO is missed; None: not looked for.
         is_headroom_open: the SLO was met at every rate tried, so the headroom may be larger.
+        is_simulated: whether any run was made. If not, step times alone say what it may cost.
     """
 
     candidate: Candidate
     verdict: DeploymentVerdict
     size: Size | None = None
+    load: float = 1.0
     judged: JudgedRuns | None = None
     fewer: tuple[tuple[Size, JudgedRuns], ...] = ()
+    more: tuple[float, JudgedRuns] | None = None
     reason: str | None = None
     headroom: float | None = None
     is_headroom_open: bool = False
+    is_simulated: bool = True
 
     @property
     def replicas(self) -> int | None:
@@ -136,10 +148,13 @@ class TriedDeployment:
         return _EMPTY if self.judged is None else self.judged.interval(metric)
 
     def rank(self) -> tuple[object, ...]:
-        """Sort key, less is better: cost, GPUs, headroom, attainment, number."""
+        """Sort key, less is better: load, cost, GPUs, headroom, attainment, number.
+
+        Where the least cost is sought, all loads are the same.
+        """
         attainment = self.interval(ATTAINMENT).mean or 0.0
         number = self.candidate.number
-        return (self.cost, self.num_gpus, -(self.headroom or 0.0), -attainment, number)
+        return (-self.load, self.cost, self.num_gpus, -(self.headroom or 0.0), -attainment, number)
 
 
 # The metrics that are shown for each deployment.
@@ -150,21 +165,33 @@ def plan_json(
     plan: CapacityPlan,
     deployments: Sequence[TriedDeployment],
     launches: Mapping[str, Sequence[LaunchCommand]],
+    loads: Sequence[Mapping[str, Any]],
+    sought: str,
 ) -> str:
     """The text of results.json; equal results give equal text.
 
-    `launches` are the commands of each family's cheapest servers, the best family first.
+    `launches` are the commands of each family's best servers, the best family first; `loads` are
+    the rows of all loads that were tried (`sim.sweep.capacity.front`); `sought` says what was
+    looked for.
     """
+    best = deployments[0].judged if deployments[:1] else None
+    meets = best is not None and deployments[0].verdict is DeploymentVerdict.MEETS
+    runs = best.by_seed("confidence") if best is not None and meets else []
     content = {
         "name": plan.plan.base.scenario.name,
+        "sought": sought,
+        "objective": plan.section.objective,
         "min_slo_attainment": plan.section.min_slo_attainment,
         "seeds": plan.seeds,
+        "confidence": over_seeds([one or {} for one in runs]),
         **launch_content(next(iter(launches.values()), [])),
         "by_family": {family: launch_content(each) for family, each in launches.items()},
         "deployments": [
             {**_row(plan, one), "settings": settings_of(plan, one), "metrics": _metrics(one)}
             for one in deployments
         ],
+        "loads": loads,
+        "scenario": plan.plan.base.raw,
     }
     return json_text(content, indent=1)
 
@@ -181,16 +208,15 @@ def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:
 
 def settings_of(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
     """The settings with which `simulate run` runs the deployment, without the seed."""
-    return dict(
-        plan.settings(deployment.candidate, deployment.size or deployment.candidate.smallest)
-    )
+    size = deployment.size or deployment.candidate.smallest
+    return dict(plan.settings(deployment.candidate, size, deployment.load))
 
 
 def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
     candidate = deployment.candidate
     return {
         "gpu": candidate.gpu,
-        **{name: candidate.degrees.get(name) for name in ("tp", "dp", "moe_ep")},
+        **{name: candidate.degrees.get(name) for name in DEGREES},
         "family": candidate.family,
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
@@ -198,12 +224,19 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         **(_disaggregated_columns(deployment) if plan.section.disaggregated is not None else {}),
         "num_gpus": deployment.num_gpus,
         "cost": deployment.cost,
+        **(_load_columns(plan, deployment) if plan.is_for_load else {}),
         "headroom": deployment.headroom,
         "is_headroom_open": deployment.is_headroom_open,
+        "is_simulated": deployment.is_simulated,
         **{name: deployment.interval(name).mean for name in DEPLOYMENT_METRICS},
         f"{ATTAINMENT}_half_width": deployment.interval(ATTAINMENT).half_width,
         "reason": deployment.reason,
     }
+
+
+def _load_columns(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
+    amount, unit = plan.amount(deployment.load)
+    return {"load": None if deployment.size is None else amount, "load_unit": unit}
 
 
 def _disaggregated_columns(deployment: TriedDeployment) -> dict[str, Any]:

@@ -3,16 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
-from sim.core.batch import ForwardMode
 from sim.core.errors import InputError, KeyPath
-from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.latency.config import RooflineLatencyConfig
-from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
-from sim.latency.model import LatencyModel, each_latency
-from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.search_sections import PlanSection
@@ -24,8 +18,9 @@ from sim.sweep.capacity.candidates import (
     candidates_of,
     pairs_of,
 )
+from sim.sweep.capacity.server_loads import ServerLoads
 from sim.sweep.plan import SEED, Plan, Settings, seeds_of
-from sim.workload.kinds.stats import WorkloadStats, rate_of, scaled, workload_stats
+from sim.workload.kinds.stats import WHOLE, load_of, rate_of, scaled
 from sim.workload.traces.read import TraceReader, read_trace
 
 # Keys that settings of a plan may not have: other keys of the section set them, or deployments are
@@ -43,6 +38,9 @@ class CapacityPlan:
         candidates: what a replica may be, those that cannot run included.
         seeds: every deployment is run with each of them.
         base_factor: by which the workload's own rate is multiplied.
+        base_load: the workload's own rate, or another number that stands for its load, and the unit
+            of that.
+        server_loads: estimates how many servers the traffic keeps busy.
     """
 
     section: PlanSection
@@ -50,6 +48,13 @@ class CapacityPlan:
     candidates: tuple[Candidate, ...]
     seeds: tuple[int, ...]
     base_factor: float
+    base_load: tuple[float, str]
+    server_loads: ServerLoads
+
+    @property
+    def is_for_load(self) -> bool:
+        """Whether the most load is sought, and not the least cost."""
+        return self.section.objective == "load"
 
     @property
     def is_scalable(self) -> bool:
@@ -66,12 +71,32 @@ class CapacityPlan:
         """The added rate, as a share of the plan's rate, after this number of headroom steps."""
         return min(steps * self.section.headroom_step, self.section.max_headroom)
 
-    def settings(self, candidate: Candidate, size: Size, headroom: float = 0.0) -> Settings:
-        """The settings with which `simulate run` runs a deployment, without the seed."""
-        factor = self.base_factor * (1 + headroom)
+    def amount(self, load: float) -> tuple[float, str]:
+        """A load, given as a multiple of the plan's own, in requests/s or what else it has."""
+        base, unit = self.base_load
+        amount = base * self.base_factor * load
+        return (round(amount) if unit in WHOLE else amount), unit
+
+    def busy(self, candidate: Candidate) -> tuple[float, ...]:
+        """How many servers of each kind the plan's traffic keeps busy, estimated from step times.
+
+        Zeros if there is no estimate.
+        """
+        if candidate.decoders is not None:
+            return candidate.decoders.loads
+        return (self.server_loads.of(candidate).both,)
+
+    def settings(self, candidate: Candidate, size: Size, load: float = 1.0) -> Settings:
+        """The settings with which `simulate run` runs a deployment, without the seed.
+
+        `load` is a multiple of the plan's own. A search for the most load never has fewer requests
+        than the scenario: few requests say little of an SLO.
+        """
+        factor = self.base_factor * load
         traffic: Settings = {}
         if factor != 1:
-            changes = scaled(self.plan.base.scenario.workload, factor)
+            num_factor = max(1.0, factor) if self.is_for_load else factor
+            changes = scaled(self.plan.base.scenario.workload, factor, num_factor)
             traffic = {f"workload.{key}": value for key, value in changes.items()}
         return {**candidate.deployed(size), **traffic}
 
@@ -98,10 +123,18 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
     plan = Plan(loaded, (), (), "plan")
     candidates = list(candidates_of(plan, section))
     factor = _base_factor(loaded, section, read_trace)
+    loads = ServerLoads(plan, factor, read_trace)
     if section.disaggregated is not None:
-        loads = ServerLoads(plan, factor, read_trace)
-        candidates += pairs_of(section, section.disaggregated, candidates, loads.of)
-    return CapacityPlan(section, plan, tuple(candidates), seeds, factor)
+        candidates += pairs_of(
+            section, section.disaggregated, candidates, lambda one: loads.of(one)[:2]
+        )
+    load = load_of(loaded.scenario.workload, lambda trace: read_trace(trace, loaded.base_dir))
+    found = CapacityPlan(section, plan, tuple(candidates), seeds, factor, load, loads)
+    if found.is_for_load and not found.is_scalable:
+        kind = loaded.scenario.workload.kind
+        reason = f"this traffic (kind {kind}) cannot come faster or more slowly"
+        raise loaded.error(("plan", "objective"), reason)
+    return found
 
 
 def _base_factor(loaded: LoadedScenario, section: PlanSection, read_trace: TraceReader) -> float:
@@ -121,9 +154,15 @@ def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:
             if key.partition(".")[0] in _NOT_SET:
                 raise loaded.error(("plan", *place, key), "cannot be set by a plan")
     latency = loaded.scenario.latency
-    for name in DEGREES:
-        if getattr(section, name) is not None and not hasattr(latency, name):
-            raise loaded.error(("plan", name), f"latency of kind {latency.kind} has no {name}")
+    named: list[tuple[KeyPath, str]] = [
+        ((name,), name) for name in DEGREES if getattr(section, name) is not None
+    ]
+    for number, degrees in enumerate(section.parallel or ()):
+        named += [(("parallel", number, name), name) for name in degrees]
+    for place, name in named:
+        if not hasattr(latency, name):
+            reason = f"latency of kind {latency.kind} has no {name}"
+            raise loaded.error(("plan", *place), reason)
     if isinstance(latency, RooflineLatencyConfig):
         for name in section.gpus:
             try:
@@ -145,114 +184,3 @@ def _settings_of(section: PlanSection) -> list[tuple[KeyPath, Mapping[str, objec
     if section.disaggregated is not None:
         places.append((("disaggregated", "settings"), section.disaggregated.settings))
     return places
-
-
-# New tokens of the prefill step whose time is taken: enough to keep any GPU busy.
-_STEP_TOKENS = 8192
-
-
-class ServerLoads:
-    """Estimates from step times how many servers a scenario's traffic keeps busy.
-
-    A search for deployments begins with these numbers, so they need not be exact.
-
-    Args:
-        plan: makes the scenario of a candidate's settings.
-        factor: by which the rate of the workload is multiplied.
-        read_trace: reads the workload's trace, if it has one.
-    """
-
-    def __init__(self, plan: Plan, factor: float, read_trace: TraceReader) -> None:
-        self._plan = plan
-        self._factor = factor
-        self._read_trace = read_trace
-        self._known: dict[int, tuple[float, float]] = {}
-
-    def of(self, candidate: Candidate) -> tuple[float, float]:
-        """How many prefill servers, and how many decode servers, the traffic keeps busy.
-
-        (0, 0) if there is no estimate: the rate is not known beforehand; the servers cannot be
-        built, for example because the model does not fit (their trial says why); or they have
-        several micro-batches or drafts.
-        """
-        if candidate.number not in self._known:
-            self._known[candidate.number] = self._loads(candidate)
-        return self._known[candidate.number]
-
-    @cached_property
-    def _stats(self) -> WorkloadStats:
-        return workload_stats(build(self._plan.base, read_trace=self._read_trace).workload)
-
-    def _loads(self, candidate: Candidate) -> tuple[float, float]:
-        rate = self._stats.rate_rps
-        if rate is None:
-            return (0.0, 0.0)
-        varied = self._plan.vary({**candidate.settings, REPLICAS: 1})
-        try:
-            built = build(varied, read_trace=self._read_trace)
-        except InputError:
-            return (0.0, 0.0)
-        if built.scheduler.micro_batches > 1 or varied.scenario.scheduler.drafts is not None:
-            # The time of one step does not say how long a token takes.
-            return (0.0, 0.0)
-        latency = next(each_latency(built.latencies))
-        ranks = candidate.degrees.get("dp", 1)
-        busy = rate * self._factor / ranks
-        return (
-            busy * self._prefill_ns(latency) / NS_PER_S,
-            busy * self._decode_ns(built, latency) / NS_PER_S,
-        )
-
-    def _prefill_ns(self, latency: LatencyModel) -> float:
-        """Time of a prompt of mean length, if a cache without limits has its prefix."""
-        prompt = round(self._stats.input_tokens.mean)
-        new = max(1, round(prompt * (1 - self._stats.token_hit_pct / 100)))
-        cached, rows = prompt - new, max(1, _STEP_TOKENS // new)
-        step = StepFeatures(
-            mode=ForwardMode.EXTEND,
-            num_prefill_tokens=rows * new,
-            prefill_attention=rows * new * (2 * cached + new),
-            num_prefill_rows=rows,
-            num_decode_rows=0,
-            num_decode_context_tokens=0,
-            num_context_tokens=rows * prompt,
-            prefill_rows=((cached, new),) * rows,
-        )
-        return latency.step_ns(step).device_ns / rows
-
-    def _decode_ns(self, built: BuiltScenario, latency: LatencyModel) -> float:
-        """Time of an output of mean length: its share of the steps that many rows have together.
-
-        The rows are as many as the SLO and the memory allow.
-        """
-        stats, limit_ms = self._stats, built.loaded.scenario.slo.tpot_ms
-        outputs = stats.output_tokens.mean
-        tokens_per_row = stats.input_tokens.mean + outputs
-        rows_in_pool = int(built.scheduler.pool_tokens // tokens_per_row)
-        most = max(1, min(rows_in_pool, built.scheduler.max_rows))
-        context = round(stats.input_tokens.mean + outputs / 2)
-
-        def step_ns(rows: int) -> float:
-            tokens = rows * context
-            step = StepFeatures(
-                mode=ForwardMode.DECODE,
-                num_prefill_tokens=0,
-                prefill_attention=0,
-                num_prefill_rows=0,
-                num_decode_rows=rows,
-                num_decode_context_tokens=tokens,
-                num_context_tokens=tokens,
-                max_decode_context_tokens=context,
-                min_decode_context_tokens=context,
-            )
-            return float(latency.step_ns(step).device_ns)
-
-        low, high = 1, most
-        while limit_ms is not None and low < high:
-            rows = (low + high + 1) // 2
-            if step_ns(rows) <= limit_ms * NS_PER_MS:
-                low = rows
-            else:
-                high = rows - 1
-        rows = most if limit_ms is None else low
-        return outputs * step_ns(rows) / rows

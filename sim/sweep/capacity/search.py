@@ -1,5 +1,8 @@
 """Searches for the cheapest deployments that meet the SLO, and for how much more traffic they take.
 
+Or, with as many servers as are allowed, for those that bear the most traffic: the same search,
+which then changes the load where it else changes the number of servers.
+
 With several seeds the search is made twice: with the first seed alone, which says roughly how many
 servers each candidate needs; then with all seeds, which begins at these numbers and decides.
 
@@ -13,9 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from sim.sweep.capacity.candidates import Candidate, Size, reason_of
 from sim.sweep.capacity.deployments import DeploymentVerdict, JudgedRuns, TriedDeployment
+from sim.sweep.capacity.front import TriedLoad
+from sim.sweep.capacity.loads import Loads, largest_size
 from sim.sweep.capacity.plan import CapacityPlan
-from sim.sweep.capacity.sizes import Bracket, Replicas, Splits
-from sim.sweep.plan import Settings
+from sim.sweep.capacity.sizes import LEAST_SHARE, Bracket, Replicas, Splits
 from sim.sweep.store import PointOutcome, StoredPoints
 from sim.workers.executor import TaskStatus
 
@@ -24,31 +28,76 @@ from sim.workers.executor import TaskStatus
 RoundWatcher = Callable[[int, int], None]
 
 
-@dataclass(slots=True)
-class _Search:
-    """The search for a candidate's numbers of servers.
+# A candidate, its numbers of servers, and the load as a multiple of the plan's own.
+_Trial = tuple[Candidate, Size, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDeployments:
+    """What a search found.
 
     Attributes:
-        sizes: chooses the sizes to try.
+        deployments: all candidates; those that meet the SLO come first, the best of them first.
+        loads: every deployment and load that was simulated, in the order of the candidates.
+    """
+
+    deployments: list[TriedDeployment]
+    loads: list[TriedLoad]
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for a candidate's numbers of servers, or for the load that it bears.
+
+    Attributes:
+        sizes: chooses the sizes, or the numbers of the loads, to try.
         judged: the runs with each size, of the seeds that are searched with now.
         fault: the first run without a result, which ends the search.
+        is_simulated: whether any run was made.
     """
 
     candidate: Candidate
-    sizes: Replicas | Splits
+    sizes: Replicas | Splits | Loads
     judged: dict[Size, JudgedRuns] = field(default_factory=dict)
     fault: PointOutcome | None = None
+    is_simulated: bool = False
+
+    @staticmethod
+    def of(plan: CapacityPlan, candidate: Candidate) -> "_Search":
+        if not plan.is_for_load:
+            do_both = candidate.decoders is None
+            busy = plan.busy(candidate)
+            sizes = Replicas(candidate.max_replicas, *busy) if do_both else Splits(candidate)
+            return _Search(candidate, sizes)
+        busy = plan.busy(candidate)
+        size = largest_size(candidate, busy)
+        shares = [num / share for num, share in zip(size, busy, strict=True) if share]
+        step = plan.section.headroom_step
+        if not shares:
+            return _Search(candidate, Loads(size, step))
+        first = min(shares)
+        return _Search(candidate, Loads(size, step, first, first / LEAST_SHARE))
+
+    def trial(self, size: Size) -> _Trial:
+        """What is simulated for a size, or for the number of a load."""
+        if isinstance(self.sizes, Loads):
+            return self.candidate, self.sizes.size, self.sizes.load(size)
+        return self.candidate, size, 1.0
+
+    def _cost(self, size: Size) -> float:
+        """The cost of a size; of a load, which is better the larger it is, its number below 0."""
+        return -size[0] if isinstance(self.sizes, Loads) else self.candidate.cost(size)
 
     @property
     def least_cost(self) -> float:
         """The least cost that is still possible."""
-        return self.candidate.cost(self.sizes.least)
+        return self._cost(self.sizes.least)
 
     @property
     def known_cost(self) -> float:
-        """The cost of the cheapest size that met the SLO; infinity: there is none."""
+        """The cost of the best size that met the SLO; infinity: there is none."""
         best = self.sizes.best
-        return float("inf") if best is None else self.candidate.cost(best)
+        return float("inf") if best is None else self._cost(best)
 
     @property
     def is_open(self) -> bool:
@@ -64,27 +113,29 @@ class _Search:
 
 def find_deployments(
     plan: CapacityPlan, points: StoredPoints, watcher: RoundWatcher
-) -> list[TriedDeployment]:
-    """Judge all candidates; those that meet the SLO come first, the best of them first.
+) -> FoundDeployments:
+    """Judge all candidates.
 
     Raises:
         InputError: an outcome cannot be stored, or the executor cannot be used.
     """
     # `first_seed` is empty if there is only one seed.
+    tried: dict[tuple[int, Size, float], TriedLoad] = {}
     all_seeds, *first_seed = (
-        _Runs(plan, points, watcher, seeds)
+        _Runs(plan, points, watcher, seeds, tried)
         for seeds in (plan.seeds, plan.seeds[:1])[: len(plan.seeds)]
     )
     refused = [
-        TriedDeployment(candidate=one, verdict=DeploymentVerdict.CANNOT_RUN, reason=one.reason)
+        TriedDeployment(
+            candidate=one,
+            verdict=DeploymentVerdict.CANNOT_RUN,
+            reason=one.reason,
+            is_simulated=False,
+        )
         for one in plan.candidates
         if one.reason is not None
     ]
-    searches = [
-        _Search(one, Replicas(one.max_replicas) if one.decoders is None else Splits(one))
-        for one in plan.candidates
-        if one.reason is None
-    ]
+    searches = [_Search.of(plan, one) for one in plan.candidates if one.reason is None]
     for runs in first_seed:
         _find_sizes(plan, searches, runs)
         for search in searches:
@@ -95,18 +146,20 @@ def find_deployments(
         (one for one in found if one.verdict is DeploymentVerdict.MEETS), key=TriedDeployment.rank
     )
     first = shown_of(plan, meeting)
-    shown = _with_headroom(plan, first, (*first_seed, all_seeds)) if plan.is_scalable else first
+    has_headroom = plan.is_scalable and not plan.is_for_load
+    shown = _with_headroom(plan, first, (*first_seed, all_seeds)) if has_headroom else first
     dearer = [one for one in meeting if one not in first]
     others = [one for one in found if one.verdict is not DeploymentVerdict.MEETS]
     by_number = sorted([*others, *refused], key=lambda one: one.candidate.number)
     rest = sorted(by_number, key=lambda one: list(DeploymentVerdict).index(one.verdict))
-    return [*sorted(shown, key=TriedDeployment.rank), *dearer, *rest]
+    ordered = [*sorted(shown, key=TriedDeployment.rank), *dearer, *rest]
+    return FoundDeployments(ordered, [tried[place] for place in sorted(tried)])
 
 
 def shown_of(plan: CapacityPlan, found: Sequence[TriedDeployment]) -> list[TriedDeployment]:
     """The deployments that are shown, of all that were found: they meet the SLO.
 
-    They are the `num_shown` cheapest whose replicas prefill and decode, and as many disaggregated.
+    They are the `num_shown` best whose replicas prefill and decode, and as many disaggregated.
     """
     num = plan.section.num_shown
     meeting = [one for one in found if one.verdict is DeploymentVerdict.MEETS]
@@ -130,26 +183,25 @@ def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") 
         ]
         if not trials:
             return
-        settings = [plan.settings(search.candidate, size) for search, size in trials]
-        for (search, size), judged in zip(trials, runs.run(settings), strict=True):
+        found = runs.run([search.trial(size) for search, size in trials])
+        for (search, size), judged in zip(trials, found, strict=True):
             search.fault = search.fault or judged.fault
             search.judged[size] = judged
+            search.is_simulated = True
             if judged.fault is None:
                 holds = judged.attains(plan.section)
                 search.sizes.tell(size, holds=holds, busy=judged.num_busy(sum(size)))
 
 
 def _tried_next(plan: CapacityPlan, searches: Sequence[_Search]) -> list[_Search]:
-    """The searches of one kind that go on: those that can be among the cheapest.
+    """The searches of one kind that go on: those that can be among the best.
 
-    Of disaggregated servers there are many pairs, and step times say roughly what each costs. So
-    the pairs that look cheapest are tried first; most others never need a trial.
+    Step times, or other seeds, say roughly what each costs. So those that look best are tried
+    first; most others never need a trial.
     """
     num_shown = plan.section.num_shown
     limit = _nth([one.known_cost for one in searches if one.fault is None], num_shown)
     going_on = [one for one in searches if one.is_open and one.least_cost <= limit]
-    if all(one.candidate.decoders is None for one in going_on):
-        return going_on
     first = _nth([one.least_cost for one in searches if one.fault is None], num_shown)
     return [one for one in going_on if one.least_cost <= first] or going_on
 
@@ -169,19 +221,29 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
             reason=reason_of(plan.plan, search.fault.message or ""),
         )
     if search.is_open:
-        verdict, size = DeploymentVerdict.DEARER, sizes.least
+        verdict, found = DeploymentVerdict.DEARER, sizes.least
+        verdict = DeploymentVerdict.WEAKER if plan.is_for_load else verdict
     elif sizes.best is None:
-        verdict, size = DeploymentVerdict.MISSES, sizes.largest_failed
+        verdict, found = DeploymentVerdict.MISSES, sizes.largest_failed
     else:
-        verdict, size = DeploymentVerdict.MEETS, sizes.best
-    fewer = [(*size[:kind], size[kind] - 1, *size[kind + 1 :]) for kind in range(len(size))]
-    return TriedDeployment(
+        verdict, found = DeploymentVerdict.MEETS, sizes.best
+    _, size, load = search.trial(found)
+    deployment = TriedDeployment(
         candidate=candidate,
         verdict=verdict,
         size=size,
-        judged=search.judged.get(size),
-        fewer=tuple((one, search.judged[one]) for one in fewer if one in search.judged),
+        load=load,
+        judged=search.judged.get(found),
+        is_simulated=search.is_simulated,
     )
+    if isinstance(sizes, Loads):
+        more = (found[0] + 1,)
+        if more not in search.judged:
+            return deployment
+        return replace(deployment, more=(sizes.load(more), search.judged[more]))
+    fewer = [(*size[:kind], size[kind] - 1, *size[kind + 1 :]) for kind in range(len(size))]
+    known = tuple((one, search.judged[one]) for one in fewer if one in search.judged)
+    return replace(deployment, fewer=known)
 
 
 def _with_headroom(
@@ -191,15 +253,24 @@ def _with_headroom(
 
     `all_runs`: the first seed alone, if there are more; then all seeds.
     """
-    brackets = [Bracket(plan.num_headroom_steps) for _ in deployments]
-    for runs in all_runs:
-        # With all seeds, begin where the first seed alone misses the SLO.
-        brackets = [Bracket(one.limit, one.high or one.low + 1) for one in brackets]
+    brackets = [Bracket(plan.num_headroom_steps, _first_headroom(plan, one)) for one in deployments]
+    for number, runs in enumerate(all_runs):
+        if number:
+            # With all seeds, begin where the first seed alone misses the SLO.
+            brackets = [Bracket(one.limit, one.high or one.low + 1) for one in brackets]
         _find_headroom(plan, deployments, brackets, runs)
     return [
         replace(one, headroom=plan.headroom(bracket.low), is_headroom_open=bracket.high is None)
         for one, bracket in zip(deployments, brackets, strict=True)
     ]
+
+
+def _first_headroom(plan: CapacityPlan, deployment: TriedDeployment) -> int:
+    """The headroom, in steps, that step times promise; 1 if they do not say."""
+    busy, size = plan.busy(deployment.candidate), deployment.size or ()
+    spare = min((num / each for num, each in zip(size, busy, strict=True) if each), default=1.0)
+    steps = round((spare - 1) / plan.section.headroom_step)
+    return max(1, min(steps, plan.num_headroom_steps))
 
 
 def _find_headroom(
@@ -214,31 +285,39 @@ def _find_headroom(
         for one, bracket in zip(deployments, brackets, strict=True)
         if (steps := bracket.next_trial) is not None
     ]:
-        settings = [
-            plan.settings(one.candidate, one.size or one.candidate.smallest, plan.headroom(steps))
+        found = runs.run([
+            (one.candidate, one.size or one.candidate.smallest, 1 + plan.headroom(steps))
             for one, _, steps in trials
-        ]
-        for (_, bracket, steps), judged in zip(trials, runs.run(settings), strict=True):
+        ])  # fmt: skip
+        for (_, bracket, steps), judged in zip(trials, found, strict=True):
             attains = judged.fault is None and judged.attains(plan.section)
             bracket.tell(steps, holds=not attains)
 
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Runs the trials of a round together."""
+    """Runs the trials of a round together, and adds them to all that were `tried`."""
 
     plan: CapacityPlan
     points: StoredPoints
     watcher: RoundWatcher
     seeds: tuple[int, ...]
+    tried: dict[tuple[int, Size, float], TriedLoad]
 
-    def run(self, settings: Sequence[Settings]) -> list[JudgedRuns]:
-        """The runs with each of these settings, in their order."""
+    def run(self, trials: Sequence[_Trial]) -> list[JudgedRuns]:
+        """The runs of each of these trials, in their order."""
         plan, seeds = self.plan.plan, self.seeds
+        settings = [self.plan.settings(*trial) for trial in trials]
         before = self.points.num_settled
         outcomes = self.points.run(
             plan,
             [plan.with_seeds(one, seeds) for one in settings],
             lambda settled, _run, _left: self.watcher(len(settings) * len(seeds), settled - before),
         )
-        return list(map(JudgedRuns, outcomes))
+        judged = list(map(JudgedRuns, outcomes))
+        for (candidate, size, load), runs in zip(trials, judged, strict=True):
+            if runs.fault is None:
+                self.tried[candidate.number, size, load] = TriedLoad(
+                    candidate=candidate, size=size, load=load, judged=runs
+                )
+        return judged

@@ -16,7 +16,7 @@ class Bracket:
 
         limit 64, guess 1:  1 no, 64 yes, 8 yes, 2 no, 4 no, 5 yes             -> 5
         limit 64, guess 5:  5 yes, 4 no                                        -> 5
-        limit 64, guess 3:  3 no, 4 no, 64 yes, 16 yes, 8 yes, 5 yes           -> 5
+        limit 64, guess 3:  3 no, 4 no, 6 yes, 5 yes                           -> 5
 
     Attributes:
         limit: the greatest number to try.
@@ -51,6 +51,9 @@ class Bracket:
             return None
         if self.low < self.guess or self.low == self.guess > 1:
             return first
+        if self.guess > 1:
+            # From the guess up, in growing strides.
+            return min(self.low + 2 * (self.low - self.guess), self.limit)
         # The greatest number, to learn at once whether it can hold at all.
         return self.limit
 
@@ -63,18 +66,21 @@ class Bracket:
 
 
 # Fewer servers than the traffic keeps busy may meet the SLO: they can go on after the last arrival.
-_LEAST_SHARE = 0.8
+LEAST_SHARE = 0.8
 # Least load of a kind of servers, and least share that it has of the other kind's load.
 _LEAST_LOAD = 0.1
 
 
 class Replicas:
-    """Searches the number of servers that do both prefill and decode."""
+    """Searches the number of servers that do both prefill and decode.
 
-    def __init__(self, limit: int, guess: int = 1) -> None:
-        self._bracket = Bracket(limit, guess)
+    `busy` is how many the traffic is expected to keep busy; 0: that is not known.
+    """
+
+    def __init__(self, limit: int, busy: float = 0.0) -> None:
+        self._bracket = Bracket(limit, max(1, min(ceil(busy), limit)))
         # Fewer are not expected to meet the SLO: other candidates that cost less are tried before.
-        self._least = guess
+        self._least = max(1, ceil(LEAST_SHARE * busy))
 
     @property
     def next_trials(self) -> list[Size]:
@@ -111,7 +117,7 @@ class Replicas:
             self._least = 1
         elif is_first and busy is not None:
             bracket.guess = max(bracket.guess, min(ceil(busy), bracket.limit))
-            self._least = max(self._least, ceil(_LEAST_SHARE * busy))
+            self._least = max(self._least, ceil(LEAST_SHARE * busy))
 
     def begin_again(self) -> None:
         """Forget the answers, and begin with the size that they led to."""
@@ -141,7 +147,7 @@ class Splits:
     def __post_init__(self) -> None:
         decoders = self.candidate.decoders
         self._loads = (0.0, 0.0) if decoders is None else decoders.loads
-        floor = [max(1, ceil(_LEAST_SHARE * load - 1e-9)) for load in self._loads]
+        floor = [max(1, ceil(LEAST_SHARE * load - 1e-9)) for load in self._loads]
         self._floor: Size = tuple(floor)
         self._path = self._balanced_path()
         # Of the path: the last index that failed, and the first that held.

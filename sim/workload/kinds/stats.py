@@ -219,25 +219,29 @@ def _lengths(tokens: Int64) -> LengthStats:
 
 
 Changes = dict[str, float | int]
+# Units of loads that are whole numbers.
+WHOLE = ("at a time", "clients")
 
 
-def scaled(workload: WorkloadConfig, factor: float) -> Changes:
+def scaled(workload: WorkloadConfig, factor: float, num_factor: float | None = None) -> Changes:
     """New values, by key path in the section, with which requests come `factor` times as fast.
 
-    The traffic lasts as long as before: there are `factor` times as many requests or sessions, to a
-    whole number. Else a queue would have less time to grow. Only a trace has the requests that it
-    has, and ends earlier. Closed loops have no rate: there the number of clients is scaled. Of a
-    benchmark, the rate and the limit on concurrency are scaled, too. There are no new values if a
-    class of the user's makes any of the requests, or if all of them arrive at once.
+    There are `num_factor` times as many requests or sessions, to a whole number. Without it: as
+    many as come in the same time, since else a queue would have less time to grow. Only a trace has
+    the requests that it has, and ends earlier. Closed loops have no rate: there the number of
+    clients is scaled. Of a benchmark, the rate and the limit on concurrency are scaled, too. There
+    are no new values if a class of the user's makes any of the requests, or if all of them arrive
+    at once.
     """
     changes: Changes = {}
+    num_factor = factor if num_factor is None else num_factor
     match workload:
         case SyntheticConfig():
             changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
             if changes:
-                changes["num_requests"] = _scaled_count(workload.num_requests, factor)
+                changes["num_requests"] = _scaled_count(workload.num_requests, num_factor)
         case SessionsConfig():
-            changes = _scaled_sessions(workload, factor)
+            changes = _scaled_sessions(workload, factor, num_factor)
         case TraceConfig():
             if workload.arrivals is not None:
                 changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
@@ -246,39 +250,58 @@ def scaled(workload: WorkloadConfig, factor: float) -> Changes:
         case ClientsConfig():
             changes = {"clients": _scaled_count(workload.clients, factor)}
         case BenchConfig():
-            changes = _scaled_bench(workload, factor)
+            changes = _scaled_bench(workload, factor, num_factor)
         case MixConfig():
-            changes = _scaled_parts(workload, factor)
+            changes = _scaled_parts(workload, factor, num_factor)
     return changes
 
 
-def _scaled_sessions(workload: SessionsConfig, factor: float) -> Changes:
+def _scaled_sessions(workload: SessionsConfig, factor: float, num_factor: float) -> Changes:
     if workload.arrivals is not None:
         changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
-        return {**changes, "sessions": _scaled_count(workload.sessions, factor)} if changes else {}
+        count = _scaled_count(workload.sessions, num_factor)
+        return {**changes, "sessions": count} if changes else {}
     assert workload.clients is not None  # noqa: S101 - the configuration has one of the two
     return {"clients": _scaled_count(workload.clients, factor)}
 
 
-def _scaled_bench(workload: BenchConfig, factor: float) -> Changes:
+def _scaled_bench(workload: BenchConfig, factor: float, num_factor: float) -> Changes:
     changes: Changes = {}
     if workload.request_rate is not None:
         changes["request_rate"] = workload.request_rate * factor
     if workload.max_concurrency is not None:
         changes["max_concurrency"] = _scaled_count(workload.max_concurrency, factor)
     if changes:
-        changes["num_prompts"] = _scaled_count(workload.num_prompts, factor)
+        changes["num_prompts"] = _scaled_count(workload.num_prompts, num_factor)
     return changes
 
 
-def _scaled_parts(workload: MixConfig, factor: float) -> Changes:
+def _scaled_parts(workload: MixConfig, factor: float, num_factor: float) -> Changes:
     if any(isinstance(part.workload, UserClass) for part in workload.parts):
         return {}
     parts = [
-        _below(f"parts.{index}.workload", scaled(part.workload, factor))
+        _below(f"parts.{index}.workload", scaled(part.workload, factor, num_factor))
         for index, part in enumerate(workload.parts)
     ]
     return {key: value for part in parts for key, value in part.items()}
+
+
+def load_of(
+    workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]
+) -> tuple[float, str]:
+    """The number that `scaled` multiplies, and its unit; 1 if several numbers are multiplied."""
+    rate = rate_of(workload, read)
+    if rate is not None:
+        return rate, "requests/s"
+    match workload:
+        case BenchConfig(max_concurrency=int(most)):
+            return most, "at a time"
+        case ClientsConfig() | SessionsConfig(clients=int()):
+            return workload.clients or 0, "clients"
+        case SessionsConfig(arrivals=arrivals) if arrivals is not None:
+            return _arrival_rate(arrivals) or 0.0, "sessions/s"
+        case _:
+            return 1.0, "times the traffic"
 
 
 def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) -> float | None:

@@ -1,0 +1,109 @@
+"""Reads the results of a finished search for deployments, as `plan_json` wrote them."""
+
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from sim.core.errors import InputError
+from sim.core.packed import read_json_object
+from sim.metrics.confidence_type import Confidence
+from sim.sweep.result_files import RESULTS
+from sim.validation import OPEN, Count, Printable, check
+
+_Number = Annotated[float, Field(ge=-1e18, le=1e18)]
+REWRITE_HINT = "simulate plan with the same --out writes it anew"
+
+
+class _Deployment(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    gpu: Printable
+    verdict: Printable
+    settings: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+class _Load(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    deployment: Printable
+    servers: Printable
+    num_gpus: Count
+    load: _Number
+    load_unit: Printable
+    on_front: bool
+    meets: bool
+    saturated: bool
+    tokens_per_user: _Number | None
+    tokens_per_user_half_width: _Number | None
+    tokens_per_user_low: _Number | None
+    tokens_per_user_high: _Number | None
+    tokens_per_gpu: _Number | None
+    tokens_per_gpu_half_width: _Number | None
+    tokens_per_gpu_low: _Number | None
+    tokens_per_gpu_high: _Number | None
+    slo_attainment: _Number | None
+    num_seeds: Count
+
+
+class _Plan(TypedDict):
+    """What is read of results.json."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    name: Printable
+    sought: Printable
+    confidence: Confidence
+    scenario: dict[str, Any]
+    deployments: list[_Deployment]
+    loads: list[_Load]
+
+
+_PLAN_TYPE = TypeAdapter(_Plan)
+
+
+class PlanFile(NamedTuple):
+    """What results.json has.
+
+    Attributes:
+        sought: what was looked for, in a sentence.
+        confidence: how far to believe the first deployment's means; empty if there is none.
+        deployments: a flat row for each candidate.
+        loads: the rows of `sim.sweep.capacity.front.load_rows`.
+    """
+
+    name: str
+    sought: str
+    confidence: dict[str, Any]
+    scenario: dict[str, Any]
+    deployments: list[dict[str, Any]]
+    loads: list[dict[str, Any]]
+
+
+def is_plan_folder(folder: Path) -> bool:
+    """Whether the folder's results.json is that of a search for deployments."""
+    return "deployments" in read_json_object(folder / RESULTS)
+
+
+def read_plan(folder: Path) -> PlanFile:
+    """The results in a folder. Raises InputError if they cannot be read."""
+    path = folder / RESULTS
+    try:
+        content = read_json_object(path)
+        check(_PLAN_TYPE, content, str(path))
+    except InputError as error:
+        raise InputError(f"{error} ({REWRITE_HINT})") from None
+    rows = [
+        {key: value for key, value in one.items() if key not in {"settings", "metrics"}}
+        for one in content["deployments"]
+    ]
+    return PlanFile(
+        content["name"],
+        content["sought"],
+        content["confidence"],
+        content["scenario"],
+        rows,
+        content["loads"],
+    )
