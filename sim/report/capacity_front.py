@@ -6,8 +6,7 @@ from typing import Any
 from sim.metrics.points import MeanInterval
 from sim.report.search_tables import percent
 from sim.report.sweep_tables import interval_text
-from sim.tables.table import Table, columns_of
-from sim.tables.text import number
+from sim.tables.table import Table, columns_of, number
 
 MAX_FRONT = 10
 _NUMBERS = ("tokens_per_user", "tokens_per_gpu")

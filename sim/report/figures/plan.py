@@ -23,7 +23,7 @@ from sim.report.figures.marks import (
     segments,
 )
 from sim.report.figures.plot_parts import Drawn, Layout, slug_of
-from sim.tables.text import number
+from sim.tables.table import number
 
 _FRONT = Style("front", BLACK, marker="", is_joined=True)
 _OTHERS = Style("not on the front", GREY, is_joined=False)

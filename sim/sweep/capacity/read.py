@@ -8,7 +8,7 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.packed import read_json_object
-from sim.metrics.confidence_type import Confidence
+from sim.metrics.summary_type import Confidence
 from sim.sweep.result_files import RESULTS
 from sim.validation import OPEN, Count, Printable, check
 

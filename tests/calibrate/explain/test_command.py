@@ -96,16 +96,11 @@ def test_explain_of_equal_runs_advises_to_serve_them_again(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("section", "before", "after", "name"),
+    ("first_cause", "before", "after"),
     [
-        ("prefixes", "share_probability: 0.9", "share_probability: 0.0", "traffic"),
-        ("latency", "step_s: 0.004", "step_s: 0.004, cold_start_s: 2", "prefill steps"),
-        (
-            "scheduler",
-            "max_running_requests: 32",
-            "max_running_requests: 2",
-            "max_running_requests",
-        ),
+        ("traffic", "share_probability: 0.9", "share_probability: 0.0"),
+        ("prefill steps", "step_s: 0.004", "step_s: 0.004, cold_start_s: 2"),
+        ("max_running_requests", "max_running_requests: 32", "max_running_requests: 2"),
     ],
 )
 def test_explain_names_what_a_scenario_changed(tmp_path, capsys, first_cause, before, after):
