@@ -36,6 +36,8 @@ from sim.runlog import RunLog
 from sim.runlog.json_lines import Line
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_latency_ms")
+# Their means, and the slowest first tokens.
+FIGURES = (*LATENCIES, "p99_ttft_ms")
 # Keys of a scheduler's section that say nothing but how large its KV pool is.
 _POOL_KEYS = frozenset({
     "num_gpu_blocks_override", "gpu_memory_utilization", "max_total_tokens", "mem_fraction_static",
@@ -58,7 +60,7 @@ class Cause:
     Attributes:
         name: what is different.
         detail: how it was before, and how it is now.
-        effect_ms: of each of `LATENCIES`: how much longer the mean is because of it.
+        effect_ms: of each of `FIGURES`: how much longer it is because of the cause.
         give_or_take_ms: the standard deviation of both ladders.
         unlike_pct: share of the simulated steps that are unlike every recorded step, so that their
             times are extrapolated, on the ladder with fewer of them.
@@ -77,10 +79,10 @@ class Explanation:
 
     Attributes:
         before, after: both runs.
-        before_ms, after_ms: means of each of `LATENCIES`; measured, or simulated of a scenario.
+        before_ms, after_ms: each of `FIGURES`; measured, or simulated of a scenario.
         causes: those that change something, the largest effect on TTFT and TPOT first.
         without_effect: names of those that change nothing.
-        unexplained_ms: the difference of the means less the effects of `causes`.
+        unexplained_ms: their differences less the effects of `causes`.
         num_finished: requests of both runs that finished, when simulated.
         parted: where the two runs first do different things; None: they never do.
     """
@@ -108,7 +110,7 @@ class _Ladder(NamedTuple):
     """From one run to the other.
 
     Attributes:
-        start_ms: means of the first run, simulated.
+        start_ms: `FIGURES` of the first run, simulated.
         steps: what the first run computed, simulated.
         rungs: by the name of the cause.
         num_finished: requests of the first run that finished.
@@ -131,8 +133,8 @@ def explain(before: Side, after: Side) -> Explanation:
         _cause(name, there.rungs.get(name), back.rungs.get(name))
         for name in {**there.rungs, **back.rungs}
     ]
-    before_ms = there.start_ms if before.log is None else means_ms(before.log, before.name)
-    after_ms = back.start_ms if after.log is None else means_ms(after.log, after.name)
+    before_ms = there.start_ms if before.log is None else figures_ms(before.log, before.name)
+    after_ms = back.start_ms if after.log is None else figures_ms(after.log, after.name)
     worth = [cause for cause in causes if _matters(cause, before_ms)]
     worth.sort(key=lambda cause: -_size(cause, before_ms))
     return Explanation(
@@ -144,7 +146,7 @@ def explain(before: Side, after: Side) -> Explanation:
         without_effect=[cause.name for cause in causes if cause not in worth],
         unexplained_ms={
             key: after_ms[key] - before_ms[key] - sum(cause.effect_ms[key] for cause in worth)
-            for key in LATENCIES
+            for key in FIGURES
         },
         num_finished=(there.num_finished, back.num_finished),
         parted=first_parting(before.steps or there.steps, after.steps or back.steps),
@@ -154,14 +156,14 @@ def explain(before: Side, after: Side) -> Explanation:
 def _climbed(start: Side, end: Side) -> _Ladder:
     world = start.world
     log, steps, _ = world.simulated()
-    start_ms = here_ms = means_ms(log, start.name)
+    start_ms = here_ms = figures_ms(log, start.name)
     num_finished = int(finished_mask(log.requests).sum())
     rungs: dict[str, _Rung] = {}
     for name, detail, change in _differences(start, end):
         world = change(world)
         log, _, unlike_pct = world.simulated()
-        next_ms = means_ms(log, f"{start.name} with {name} of {end.name}")
-        effect_ms = {key: next_ms[key] - here_ms[key] for key in LATENCIES}
+        next_ms = figures_ms(log, f"{start.name} with {name} of {end.name}")
+        effect_ms = {key: next_ms[key] - here_ms[key] for key in FIGURES}
         here_ms = next_ms
         rungs[name] = _Rung(detail, effect_ms, unlike_pct)
     return _Ladder(start_ms, steps, rungs, num_finished)
@@ -174,13 +176,13 @@ def _cause(name: str, there: _Rung | None, back: _Rung | None) -> Cause:
     weights = [1 / (_WELL_KNOWN_PCT + rung.unlike_pct) for rung in (there, back)]
     share = weights[0] / sum(weights)
     up = there.effect_ms
-    down = {key: -back.effect_ms[key] for key in LATENCIES}
+    down = {key: -back.effect_ms[key] for key in FIGURES}
     return Cause(
         name=name,
         detail=there.detail,
-        effect_ms={key: share * up[key] + (1 - share) * down[key] for key in LATENCIES},
+        effect_ms={key: share * up[key] + (1 - share) * down[key] for key in FIGURES},
         give_or_take_ms={
-            key: abs(up[key] - down[key]) * (share * (1 - share)) ** 0.5 for key in LATENCIES
+            key: abs(up[key] - down[key]) * (share * (1 - share)) ** 0.5 for key in FIGURES
         },
         unlike_pct=min(there.unlike_pct, back.unlike_pct),
     )
@@ -188,11 +190,11 @@ def _cause(name: str, there: _Rung | None, back: _Rung | None) -> Cause:
 
 def _mirrored(rung: _Rung | None) -> _Rung:
     assert rung is not None  # noqa: S101 - a cause is on one ladder at least
-    return rung._replace(effect_ms={key: -rung.effect_ms[key] for key in LATENCIES})
+    return rung._replace(effect_ms={key: -rung.effect_ms[key] for key in FIGURES})
 
 
-def means_ms(log: RunLog, where: str) -> dict[str, float]:
-    """The means of `LATENCIES` over finished requests, without warm-up; `where` is its file.
+def figures_ms(log: RunLog, where: str) -> dict[str, float]:
+    """`FIGURES` over finished requests, without warm-up; `where` is the run's file.
 
     Raises:
         InputError: no request has one of them.
@@ -207,6 +209,8 @@ def means_ms(log: RunLog, where: str) -> dict[str, float]:
             what = name.removesuffix("_ms").upper()
             raise InputError(f"{where}: no finished request has a {what}: nothing to explain")
         found[name] = float(known.mean())
+        if name == "ttft_ms":
+            found["p99_ttft_ms"] = float(np.percentile(known, 99))
     return found
 
 

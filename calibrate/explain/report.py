@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from calibrate.explain.causes import LATENCIES, Cause, Explanation, Means
+from calibrate.explain.causes import FIGURES, LATENCIES, Cause, Explanation, Means
 from calibrate.explain.parted import Parted
 from sim.core.units import NS_PER_S
 from sim.metrics.registry import E2E_LATENCY, TPOT, TTFT
 from sim.tables.table import Table, columns_of, number
 
-_HEADINGS = tuple(f"mean {latency.heading} ms" for latency in (TTFT, TPOT, E2E_LATENCY))
+_HEADINGS = (
+    *(f"mean {latency.heading} ms" for latency in (TTFT, TPOT, E2E_LATENCY)),
+    f"p99 {TTFT.heading} ms",
+)
 # Runs whose latencies differ by less may be equal.
 _EQUAL_PCT = 4.0
 # A cause with a larger share of extrapolated steps, or of doubt in its effect, is doubtful.
@@ -22,17 +25,17 @@ def table(explanation: Explanation) -> Table:
         (f"before: {explanation.before.name}", *_means(explanation.before_ms)),
         (f"after: {explanation.after.name}", *_means(explanation.after_ms)),
         *((cause.name, *_effects(cause)) for cause in explanation.causes),
-        ("not explained", *(signed(explanation.unexplained_ms[key]) for key in LATENCIES)),
+        ("not explained", *(signed(explanation.unexplained_ms[key]) for key in FIGURES)),
     ]
     return Table(columns_of(("",), _HEADINGS), rows)
 
 
 def _means(means: Means) -> tuple[str, ...]:
-    return tuple(number(means[key]) for key in LATENCIES)
+    return tuple(number(means[key]) for key in FIGURES)
 
 
 def _effects(cause: Cause) -> Iterator[str]:
-    for key in LATENCIES:
+    for key in FIGURES:
         yield f"{signed(cause.effect_ms[key])} ± {number(cause.give_or_take_ms[key])}"
 
 
