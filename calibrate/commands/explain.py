@@ -45,7 +45,7 @@ def explain(
     from calibrate.commands.modes import is_scenario
     from calibrate.explain.causes import explain as find_causes
     from calibrate.explain.report import document, sentences, table
-    from calibrate.explain.side import read_side
+    from calibrate.explain.side import side_of_log, side_of_scenario
     from sim.commands.output import check_folder, print_line, print_table
     from sim.core.errors import InputError
     from sim.core.files import json_text
@@ -55,7 +55,12 @@ def explain(
     if out is not None:
         check_folder(out, before)
         check_folder(out, after)
-    sides = [read_side(path, base_dir, skip or 0, set_ or ()) for path in (before, after)]
+    sides = [
+        side_of_scenario(path, set_ or ())
+        if is_scenario(path.name)
+        else side_of_log(path, base_dir, skip or 0)
+        for path in (before, after)
+    ]
     explanation = find_causes(*sides)
     text = json_text(document(explanation))
     if out is not None:

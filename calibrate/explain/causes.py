@@ -129,10 +129,11 @@ def explain(before: Side, after: Side) -> Explanation:
         InputError: a step has no time, or no request of a run finished.
     """
     there, back = _climbed(before, after), _climbed(after, before)
-    causes = [
-        _cause(name, there.rungs.get(name), back.rungs.get(name))
-        for name in {**there.rungs, **back.rungs}
-    ]
+    causes = []
+    for name in {**there.rungs, **back.rungs}:
+        # Settings may go together in one direction only: then the other one says the same.
+        up = there.rungs.get(name) or _mirrored(back.rungs[name])
+        causes.append(_cause(name, up, back.rungs.get(name) or _mirrored(up)))
     before_ms = there.start_ms if before.log is None else figures_ms(before.log, before.name)
     after_ms = back.start_ms if after.log is None else figures_ms(after.log, after.name)
     worth = [cause for cause in causes if _matters(cause, before_ms)]
@@ -155,13 +156,13 @@ def explain(before: Side, after: Side) -> Explanation:
 
 def _climbed(start: Side, end: Side) -> _Ladder:
     world = start.world
-    log, steps, _ = world.simulated()
+    log, steps = world.simulated_with_steps()
     start_ms = here_ms = figures_ms(log, start.name)
     num_finished = int(finished_mask(log.requests).sum())
     rungs: dict[str, _Rung] = {}
     for name, detail, change in _differences(start, end):
         world = change(world)
-        log, _, unlike_pct = world.simulated()
+        log, unlike_pct = world.simulated()
         next_ms = figures_ms(log, f"{start.name} with {name} of {end.name}")
         effect_ms = {key: next_ms[key] - here_ms[key] for key in FIGURES}
         here_ms = next_ms
@@ -169,10 +170,8 @@ def _climbed(start: Side, end: Side) -> _Ladder:
     return _Ladder(start_ms, steps, rungs, num_finished)
 
 
-def _cause(name: str, there: _Rung | None, back: _Rung | None) -> Cause:
-    """Both ladders' effects as one; one is None if settings go together in the other only."""
-    there = there or _mirrored(back)
-    back = back or _mirrored(there)
+def _cause(name: str, there: _Rung, back: _Rung) -> Cause:
+    """Both ladders' effects as one."""
     weights = [1 / (_WELL_KNOWN_PCT + rung.unlike_pct) for rung in (there, back)]
     share = weights[0] / sum(weights)
     up = there.effect_ms
@@ -188,8 +187,7 @@ def _cause(name: str, there: _Rung | None, back: _Rung | None) -> Cause:
     )
 
 
-def _mirrored(rung: _Rung | None) -> _Rung:
-    assert rung is not None  # noqa: S101 - a cause is on one ladder at least
+def _mirrored(rung: _Rung) -> _Rung:
     return rung._replace(effect_ms={key: -rung.effect_ms[key] for key in FIGURES})
 
 

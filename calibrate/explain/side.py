@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from calibrate.commands.modes import is_scenario
 from calibrate.explain.times import (
     BlendedLatency,
     ModelTimes,
@@ -62,8 +61,19 @@ class World:
     gaps: Callable[[], StepTimes]
     stalls: Sequence[Stall] = ()
 
-    def simulated(self) -> tuple[RunLog, list[Line], float]:
-        """The run, its steps, and of how many steps in percent no recorded step is like it."""
+    def simulated_with_steps(self) -> tuple[RunLog, list[Line]]:
+        """The run, and what each of its steps computes."""
+        with TemporaryDirectory() as folder:
+            decisions = Path(folder) / "decisions.jsonl"
+            log, _ = self.simulated(decisions)
+            steps, _ = read_decisions(decisions)
+        return log, steps
+
+    def simulated(self, decisions: Path | None = None) -> tuple[RunLog, float]:
+        """The run, and the share of its steps in percent that are unlike every recorded step.
+
+        With `decisions`, the decision log is written there.
+        """
         # Only one of several servers stalls, because a log is of one.
         blended = [
             self._latency(() if number else self.stalls)
@@ -78,15 +88,12 @@ class World:
         router = None if self.router is None else self.router()
         servers = self.servers._replace(latencies=latencies)
         deployment = Deployment.of_servers(servers, router, self.autoscale)
-        with TemporaryDirectory() as folder:
-            decisions = Path(folder) / "decisions.jsonl"
-            options = RunOptions(fast_forward=False, decisions=decisions)
-            log = simulate(self.workload, deployment, options)
-            steps, _ = read_decisions(decisions)
+        options = RunOptions(fast_forward=False, decisions=decisions)
+        log = simulate(self.workload, deployment, options)
         counts = [asked_and_unlike(latency) for latency in blended]
         num_asked = sum(asked for asked, _ in counts)
         num_unlike = sum(unlike for _, unlike in counts)
-        return log, steps, 100 * num_unlike / num_asked if num_asked else 0.0
+        return log, 100 * num_unlike / num_asked if num_asked else 0.0
 
     def _latency(self, stalls: Sequence[Stall]) -> BlendedLatency:
         makers = (self.prefill, self.decode, self.gaps)
@@ -133,22 +140,17 @@ class Side:
         return scheduler_config_with_pool(scenario, pool_tokens, base_dir=self.base_dir)
 
 
-def read_side(
-    path: Path, base_dir: Path | None = None, skip: int = 0, overrides: Sequence[str] = ()
-) -> Side:
-    """Read a run log, or a scenario if the file's name ends in .yaml or .yml.
+def side_of_log(path: Path, base_dir: Path | None = None, skip: int = 0) -> Side:
+    """Read the log of a real run.
 
     Args:
-        path: the file.
-        base_dir: what paths in a log's scenario are relative to; None: the log's folder.
-        skip: how many of a log's first requests are in no mean.
-        overrides: of a scenario's keys, see `--set`.
+        path: the log.
+        base_dir: what paths in its scenario are relative to; None: the log's folder.
+        skip: how many of the first requests are in no figure.
 
     Raises:
-        InputError: the file is bad, or has pools or pipeline stages.
+        InputError: the log is bad, or is of several servers.
     """
-    if is_scenario(path.name):
-        return _of_scenario(path, overrides)
     run = rebuild(path, base_dir, skip)
     times = RecordedTimes(run.recorded.steps, overlaps=run.overlaps)
 
@@ -181,7 +183,12 @@ def _of_one_server(run: RebuiltRun) -> list[Line]:
     return run.recorded.steps
 
 
-def _of_scenario(path: Path, overrides: Sequence[str]) -> Side:
+def side_of_scenario(path: Path, overrides: Sequence[str] = ()) -> Side:
+    """Read a scenario; `overrides` of its keys are those of `--set`.
+
+    Raises:
+        InputError: the scenario is bad, or has pools or pipeline stages.
+    """
     built = build(load_scenario(path, overrides))
     if built.pools or built.scheduler.micro_batches > 1:
         reason = "has pools or pipeline stages, which calibrate explain cannot take apart yet"

@@ -86,12 +86,7 @@ def fit_server_logs(paths: Sequence[Path], *, name: str, label: str, seed: int) 
     logs = [(path, open_server_log([path])) for path in paths]
     read: list[tuple[Path, LoggedTimes]] = []
     for path, log in logs:
-        try:
-            times = read_times(log)
-        except InputError as error:
-            if str(error).startswith("does not say"):
-                raise InputError(f"{path}: {error}") from None
-            raise
+        times = read_times(log, path)
         if not times.decodes:
             reason = "too few decode lines with a rate of generated tokens, away from prefills"
             raise InputError(f"{path}: {reason}, so nothing to fit")

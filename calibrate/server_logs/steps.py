@@ -21,6 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log1p
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -37,17 +38,18 @@ _RATES = ("generated_tokens_per_s", "accepted_tokens_per_step")
 _NUM_DELAYED = 4
 # Decode lines before a prefill line that may have parts of it, too.
 _NUM_BEFORE = 2
-# Steps whose mean contexts differ by less than this share are taken together; fewer than so many
-# are too uneven.
+# Decode steps with the same rows, whose mean contexts differ by less than this share, are a group.
+# A group with fewer steps than this is left out: the mean of a few uneven times says little.
 _ALIKE, _FEWEST_ALIKE = 0.1, 12
-# A step that takes so many times the median has something else in it.
+# A step that took more than this times its group's median waited for something else, too.
 _UNUSUAL = 2.0
 # The server was idle if it logged nothing for longer.
 _IDLE_US = 3 * _US_PER_S
-# A period of this length has an idle time in it.
+# A longer time between two decode lines contains an idle time.
 _LONGEST_WAVE_S = 20.0
-# A wave with fewer tokens is a test of the server's health.
+# Fewer prompt tokens after an idle time are a health check, not a client's requests.
 _FEWEST_TOKENS = 1_000
+# The wall clock is compared with the decode steps of stretches of at least this length.
 _STRETCH_US = 20 * _US_PER_S
 
 
@@ -98,26 +100,26 @@ class LoggedTimes:
     batches: Sequence[tuple[int, int, int]]
 
 
-def read_times(log: ServerLog) -> LoggedTimes:
-    """Read a log to its end. Only lines of the first rank count.
+def read_times(log: ServerLog, path: Path) -> LoggedTimes:
+    """Read a log to its end; errors name it by `path`. Only lines of the first rank count.
 
     Raises:
         InputError: the log cannot be read, or does not say how often it has decode lines.
     """
     reader = _Reader()
     for event in log.events():
-        if event.kind in {Kind.PREFILL, Kind.DECODE} and not any(event.rank[:4]):
-            reader.take(event, _interval(log))
+        is_first_rank = not any((event.rank.dp, event.rank.pp, event.rank.tp, event.rank.ep))
+        if event.kind in {Kind.PREFILL, Kind.DECODE} and is_first_rank:
+            reader.take(event, _interval(log, path))
     return LoggedTimes(reader.decodes(), reader.stretches, reader.batches)
 
 
-def _interval(log: ServerLog) -> int:
+def _interval(log: ServerLog, path: Path) -> int:
     """How many decode steps there are from one decode line to the next."""
     given = log.server.flags.get("decode_log_interval")
     if type(given) is not int or given < 1:
-        raise InputError(
-            "does not say its decode_log_interval: the line with server_args is missing"
-        )
+        reason = "does not say its decode_log_interval: the line with server_args is missing"
+        raise InputError(f"{path}: {reason}")
     return given
 
 

@@ -334,7 +334,7 @@ def plan(
 ) -> int:
     """Find the cheapest GPUs, parallelism and replicas that meet an SLO.
 
-    Or, with --max-gpus and without --rate-rps, the most requests/s that so many GPUs bear. With
+    Or, with --max-gpus and without --rate-rps, the most requests/s that these GPUs can serve. With
     FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
     describe.
     """

@@ -24,7 +24,8 @@ _CONVERTERS: dict[bytes, Callable[[bytes], FieldValue]] = {
 }
 _SEPARATOR = b", "
 _ANY_VALUE = rb"[^,]*+"
-# A server writes a handful. More than so many in one log are damage, and not worth their time.
+# A server writes lines of a handful of forms. A log with more is damaged: lines of further forms are
+# counted as not understood.
 _MAX_SHAPES = 200
 _MAX_PIECES = 40
 _MAX_WORDS = 60

@@ -242,7 +242,7 @@ def test_logs_that_do_not_say_enough_are_refused(simulate, import_log):
 
 
 def test_path_in_a_log_is_not_read_here(import_log, tmp_path):
-    """It is one of another machine: what lies there here is another model."""
+    """The log's path is one of the server's machine. Here another model has the same path."""
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}), encoding="utf-8")

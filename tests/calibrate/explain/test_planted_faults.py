@@ -3,7 +3,7 @@
 import pytest
 
 from calibrate.explain.causes import explain
-from calibrate.explain.side import read_side
+from calibrate.explain.side import side_of_log
 from sim.scenario.load import load_scenario_text
 from tests.support.made_up_device import MS, US, USUAL, Times, serve
 
@@ -66,7 +66,7 @@ def explained(folder, fault, seed=3):
     ):
         path = folder / f"{name}.jsonl"
         serve(path, load_scenario_text(text, options), times)
-        sides.append(read_side(path, None, 0))
+        sides.append(side_of_log(path))
     return explain(*sides)
 
 

@@ -3,7 +3,7 @@
 import re
 
 from calibrate.explain.causes import explain
-from calibrate.explain.side import read_side
+from calibrate.explain.side import side_of_log
 from tests.support.vllm_server import MEASURED, write_as_run_log
 
 FAULTS = "vllm-0.26-h100-llama-3.1-8b-faults"
@@ -14,7 +14,7 @@ def explained(folder, *runs):
     for number, run in enumerate(runs):
         path = folder / f"{number}.jsonl"
         write_as_run_log(run, path)
-        sides.append(read_side(path, MEASURED))
+        sides.append(side_of_log(path, MEASURED))
     return explain(*sides)
 
 
