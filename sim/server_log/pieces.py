@@ -24,8 +24,8 @@ _CONVERTERS: dict[bytes, Callable[[bytes], FieldValue]] = {
 }
 _SEPARATOR = b", "
 _ANY_VALUE = rb"[^,]*+"
-# A server writes lines of a handful of forms. A log with more is damaged: lines of further forms are
-# counted as not understood.
+# A server writes lines of a handful of forms. A log with more is damaged: lines of further forms
+# count as not understood.
 _MAX_SHAPES = 200
 _MAX_PIECES = 40
 _MAX_WORDS = 60
