@@ -41,6 +41,7 @@ PrefillBackend = Literal["auto", "fa2", "fa3"]
 
 # Measured on an H200 with Llama-3.1-8B; tests/realrun/test_prefill_kernel.py says how well they do.
 _FA3_MIN_TOKENS = 160
+_FA3_MIN_TOKENS_A_ROW = 64
 _FA3_MAX_CONTEXT_A_TOKEN = 128
 _HOPPER = 9
 
@@ -48,21 +49,22 @@ _HOPPER = 9
 def choose_prefill_kernel(plan: BatchPlan) -> PrefillKernel:
     """The kernel that `auto` uses for a batch, on a GPU that has both kernels.
 
-    fa3 is used for batches with at least 160 new tokens, if their rows attend to at most 128 times
-    as many tokens. Everything else uses fa2. The reasons:
+    fa3 is used for batches with at least 160 new tokens, and at least 64 a row in the mean, if
+    their rows attend to at most 128 times as many tokens. Everything else uses fa2. The reasons:
 
     * fa3 multiplies faster than fa2.
     * fa3 gives each query head tiles of 128 or 192 tokens, and does not split a row's context. So a
-      small chunk with a long context uses only a few SMs.
+      small chunk with a long context uses only a few SMs, and a decode row fills a tile of its own.
     * fa3 reads K and V once for each query head, fa2 once for each group of heads. So decode rows
       with long contexts, beside a small chunk, are slower with fa3.
 
-    Both kernels were measured at 325 compositions of up to 8 rows, on one H200 with one model. This
-    rule takes 0.4 % longer than the better kernel at each of them, in the mean, and 40 % at most.
-    fa2 alone would take 7.6 % longer, fa3 alone 9.2 %.
+    Both kernels were measured on an H200: at 325 compositions of up to 8 rows with Llama-3.1-8B,
+    where this rule takes 0.4 % longer than the better kernel in the mean, and 40 % at most (fa2
+    alone 7.6 % longer, fa3 alone 9.2 %); and at 54 of up to 512 rows with Qwen2.5-0.5B, where it
+    takes 2.5 % longer in the mean, and 60 % at most (fa2 alone 13.5 %, fa3 alone 192 %).
     """
     num_context_tokens = int(plan.kv_lens.sum())
-    is_large = plan.num_tokens >= _FA3_MIN_TOKENS
+    is_large = plan.num_tokens >= max(_FA3_MIN_TOKENS, _FA3_MIN_TOKENS_A_ROW * plan.num_rows)
     is_short = num_context_tokens <= _FA3_MAX_CONTEXT_A_TOKEN * plan.num_tokens
     return "fa3" if is_large and is_short else "fa2"
 

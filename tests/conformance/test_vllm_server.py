@@ -1,4 +1,4 @@
-"""What three real vLLM 0.26.0 servers on H100s decided, step by step (data/README.md).
+"""What real vLLM 0.26.0 servers on H100s and an H200 decided, step by step (data/README.md).
 
 Our engine gets the events of the server's engine in their order. Every step must be decided as the
 server decided it.
@@ -12,12 +12,19 @@ from tests.support.vllm_server import Twin, events_of, workload_of
 LARGE, FAULTS, SMALL = (
     f"vllm-0.26-h100-llama-3.1-8b{name}" for name in ("", "-faults", "-small-pool")
 )
+MOE, H200, EAGER = (
+    f"vllm-0.26-h200-{name}" for name in ("qwen3-30b-a3b", "llama-3.1-8b", "llama-3.1-8b-eager")
+)
 NUM_STEPS = {
     (LARGE, "warm"): 291, (LARGE, "rate12"): 2379, (LARGE, "clients64"): 1610,
     (LARGE, "prefixes"): 1710, (LARGE, "rate20"): 1390, (LARGE, "burst"): 282,
     (LARGE, "bench"): 1792, (LARGE, "rate4"): 3256,
     (FAULTS, "warm"): 293, (FAULTS, "rate12"): 2484, (FAULTS, "stall"): 2008,
     (FAULTS, "neighbour"): 1926,
+    (MOE, "warm"): 101, (MOE, "rate4"): 1191, (MOE, "rate12"): 679, (MOE, "clients64"): 1601,
+    (MOE, "prefixes"): 814, (MOE, "burst"): 471,
+    (H200, "warm"): 354, (H200, "rate12"): 3326, (H200, "prefixes"): 1858, (H200, "agents"): 2815,
+    (EAGER, "warm"): 177, (EAGER, "rate12"): 1399,
     (SMALL, "warm"): 286, (SMALL, "rate20"): 1817, (SMALL, "burst"): 1139,
 }  # fmt: skip
 
@@ -26,7 +33,7 @@ NUM_STEPS = {
 def events_of_loads():
     return {
         (server, load): events
-        for server in (LARGE, FAULTS, SMALL)
+        for server in (LARGE, FAULTS, SMALL, MOE, H200, EAGER)
         for load, events in events_of(server).items()
     }
 
@@ -34,10 +41,10 @@ def events_of_loads():
 def comparable(step):
     """The step with its rows in order, those with several tokens first, as batches have them here.
 
-    vLLM names finished requests in no order.
+    vLLM names finished and resumed requests in no order.
     """
     rows = sorted(step["n"].items(), key=lambda row: row[1] == 1)
-    return {**step, "n": rows, "f": sorted(step["f"])}
+    return {**step, "n": rows, "f": sorted(step["f"]), "res": sorted(step["res"])}
 
 
 def first_difference(twin, events):
@@ -67,9 +74,9 @@ def test_vllm_server_step_is_decided_as_by_the_server(run, events_of_loads, tmp_
 
 
 def test_vllm_server_preempted(events_of_loads):
-    """The small pool shows what the large one does not."""
+    """The small pools show what the large one does not."""
     steps = [event for run in NUM_STEPS for event in events_of_loads[run] if event["e"] == "s"]
-    assert sum(len(step["pre"]) for step in steps) == 62
+    assert sum(len(step["pre"]) for step in steps) == 99
 
 
 @pytest.mark.parametrize(

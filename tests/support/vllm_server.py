@@ -1,4 +1,4 @@
-"""What three real vLLM 0.26.0 servers decided (data/README.md), handed to our engine.
+"""What real vLLM 0.26.0 servers decided (data/README.md), handed to our engine.
 
 Our engine gets the events of the server's engine in their order: a request was added, a step was
 decided, a step's result was taken in.
@@ -29,6 +29,9 @@ SAME_NAME = (
     "long_prefill_token_threshold", "scheduler_reserve_full_isl", "watermark",
     "prefill_schedule_interval",
 )  # fmt: skip
+
+# Its model is one that vLLM 0.26.0 still runs with its first model runner.
+RUNNER_V1 = "vllm-0.26-h200-qwen3-30b-a3b"
 
 
 def events_of(server: str) -> dict[str, list[Event]]:
@@ -103,6 +106,8 @@ class Twin:
         # Requests have the numbers that the server's log gives them.
         self.number_of: dict[str, int] = {}
         self.running: set[str] = set()
+        self.preempted: set[str] = set()
+        self.has_runner_v1 = server == RUNNER_V1
         self.finished: list[int] = []
         self.batches: dict[int, Any] = {}
         self.token_ns: dict[str, list[int]] = {}
@@ -124,10 +129,14 @@ class Twin:
         rows = batch.prefill if batch else ()
         tokens = {row.rid: row.extend_len for row in rows}
         tokens |= dict.fromkeys(batch.decode_rids if batch else (), 1)
-        # vLLM's model runner V2 sends a request that was preempted anew, as it sends a new one.
+        # vLLM's model runner V2 sends a request that was preempted anew, as it sends a new one. The
+        # first runner names it apart, and its cached tokens count to the computed ones, `c`.
         new = {row.rid: row.prefix_len for row in rows if row.rid not in self.running}
+        resumed = [rid for rid in new if rid in self.preempted] if self.has_runner_v1 else []
+        new = {rid: num for rid, num in new.items() if rid not in resumed}
         preempted = [rid for _, victims in decided.preempted for rid in victims]
-        self.running = (self.running | new.keys()).difference(preempted)
+        self.preempted.update(preempted)
+        self.running = self.running.union(new, resumed).difference(preempted)
         context = batch.num_context_tokens if batch else 0
         state, number = decided.state or self.engine.state(), self.number_of
         return {
@@ -135,6 +144,7 @@ class Twin:
             "new": {str(number[rid]): num for rid, num in new.items()},
             "c": context - sum(tokens.values()) - sum(new.values()),
             "pre": [number[rid] for rid in preempted],
+            "res": [number[rid] for rid in resumed],
             "f": finished,
             "free": state.free_tokens // self.block_size,
             "w": state.queue,
