@@ -188,6 +188,9 @@ def _set(data: Data, parts: Sequence[str], value: YamlValue, label: str) -> KeyP
         key = _key(container, part, path, label)
         if isinstance(container, dict) and container.get(key) is None:
             container[key] = {}
+        if key == "host" and isinstance(container[key], str):
+            # `--set host.cold_start_s=0` changes one cost of a preset.
+            container[key] = {"preset": container[key]}
         container, path = container[key], (*path, key)
     key = _key(container, parts[-1], path, label)
     container[key] = value

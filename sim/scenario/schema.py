@@ -118,6 +118,10 @@ Milliseconds = Annotated[float, Field(gt=0)]
 
 
 def _host_of(value: Any) -> Any:
+    """The section that a preset's name means, or one with `preset` and keys that replace its."""
+    if isinstance(value, dict) and isinstance(value.get("preset"), str):
+        replacing = {key: part for key, part in value.items() if key != "preset"}
+        return host_preset(value["preset"]).model_dump(exclude_defaults=True) | replacing
     return host_preset(value) if isinstance(value, str) else value
 
 
@@ -192,7 +196,8 @@ class Scenario(StrictModel):
     (docs/how-to/plug-in.md#latency)."""
     host: Host | None = None
     """What the host of a server adds to requests and steps: the name of a preset, such as
-    `sglang-0.5`, or a section. Without it: nothing."""
+    `sglang-0.5`; a section; or a section with `preset: NAME`, whose other keys replace the
+    preset's. Without it: nothing."""
     workload: WorkloadConfig
     """The traffic: which requests the server gets, and when. A section of one of the kinds, or
     `module:Class` (docs/how-to/plug-in.md#workload)."""

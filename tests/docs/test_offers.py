@@ -66,7 +66,7 @@ def test_data_are_small_and_described():
     # Whole names, and how the names of our servers' folders begin.
     ours = re.compile(r"(h100|h200)/|measured/vllm-0\.26-")
     of_others = [path for path in files if not ours.match(path.relative_to(folder).as_posix())]
-    assert sum(path.stat().st_size for path in of_others) < 1_000_000
+    assert sum(path.stat().st_size for path in of_others) < 1_050_000
     assert sum(path.stat().st_size for path in files) < 32_500_000
     for path in files:
         name = path.relative_to(folder).as_posix()

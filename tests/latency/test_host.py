@@ -1,10 +1,13 @@
 """What the host adds to steps and requests."""
 
+import json
+
 import pytest
 
 from sim.core.errors import InputError
 from sim.latency.host import HostedLatency, HostedServer, HostSection, host_preset, host_presets
 from sim.latency.model import StepTime
+from sim.scenario.load import load_scenario_text
 from sim.testing.contracts import LatencyModelContract
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import listed
@@ -96,6 +99,31 @@ def test_host_presets_are_sections_and_an_unknown_one_is_named():
     assert {"vllm-async", "vllm-sync"} < set(host_presets())
     with pytest.raises(InputError, match=r"host: unknown host preset 'vllm' .* vllm-async"):
         host_preset("vllm")
+
+
+@pytest.mark.parametrize(
+    ("host", "changes"),
+    [
+        ({"preset": "vllm-async", "row_gap_s": 0.5}, ()),
+        ("vllm-async", ("host.row_gap_s=0.5",)),
+        ({"preset": "vllm-sync", "row_gap_s": 0.5}, ("host.preset=vllm-async",)),
+    ],
+)
+def test_a_single_cost_of_a_preset_is_replaced(host, changes):
+    one_request = {
+        "kind": "synthetic",
+        "num_requests": 1,
+        "arrivals": {"kind": "poisson", "rate_rps": 1},
+        "prompt_tokens": {"kind": "constant", "value": 10},
+        "output_tokens": {"kind": "constant", "value": 1},
+    }
+    scenario = {
+        "name": "t", "model": "llama-3.1-8b", "hardware": "h100-sxm", "host": host,
+        "latency": {"kind": "roofline"}, "workload": one_request, "scheduler": {"family": "vllm"},
+    }  # fmt: skip
+    loaded = load_scenario_text(json.dumps(scenario), changes)
+    expected = host_preset("vllm-async").model_copy(update={"row_gap_s": 0.5})
+    assert loaded.scenario.host == expected
 
 
 def first_tokens_ms(host, num_front_ends=1):

@@ -1,0 +1,31 @@
+"""The page of results that others published."""
+
+from pathlib import Path
+
+import pytest
+
+from silicon.published import board, outcome_of, published
+
+PAGE = Path(__file__).parents[2] / "docs/published.md"
+
+
+@pytest.mark.parametrize(
+    ("source", "numbers"),
+    # DeepSeek-R1 at 16 and 100 requests at a time, a model with images, a result without a GPU;
+    # Llama-3.3-70B at 2 requests/s, and ShareGPT.
+    [("sglang-cookbook", (7, 8, 36, 49)), ("datacrunch-h200", (1, 5))],
+)
+def test_page_has_these_results(source, numbers):
+    page = PAGE.read_text(encoding="utf-8")
+    lines = list(published(source))
+    outcomes = [outcome_of(lines[number][0], is_copy=lines[number][1]) for number in numbers]
+    rows = [line for line in board(outcomes).splitlines() if line.startswith("| ")]
+    assert [row for row in rows if row not in page] == []
+    assert len(rows) == 1 + sum(outcome.simulated is not None for outcome in outcomes)
+    assert any(outcome.simulated is None for outcome in outcomes)
+
+
+def test_copies_of_a_result_are_named():
+    copies = [line["file"] for line, is_copy in published("sglang-cookbook") if is_copy]
+    assert len(copies) == 12
+    assert "docs/autoregressive/Moonshotai/Kimi-K2.6.md" in copies
