@@ -15,6 +15,7 @@ from sim.command_line import (
     out_option,
     renamed,
 )
+from sim.commands.sure import Sure, made_sure
 from sim.commands.without_file import (
     File,
     Model,
@@ -71,7 +72,6 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
     ("plan", "max_gpus"): "--max-gpus",
-    ("plan", "judged_by"): "--sure",
     ("plan", "disaggregated", "gpu_bandwidth_gb_s"): "--disaggregated",
 }
 
@@ -122,13 +122,6 @@ class Question:
             "try disaggregated prefill and decode servers, too; the network bandwidth of a GPU,"
             " such as 50 for 400 Gbit/s",
             metavar="GB/S",
-        ),
-    ] = None
-
-    sure: Annotated[
-        bool | None,
-        without_file(
-            "meet the SLO at the upper ends of the 90 % intervals: 9 of 10 such servers would"
         ),
     ] = None
 
@@ -197,7 +190,6 @@ class Question:
                 **({} if self.max_gpus is None else {"max_gpus": self.max_gpus}),
                 "seeds": _SEEDS,
                 "num_shown": _NUM_SHOWN,
-                **({"judged_by": "upper_end"} if self.sure else {}),
                 "gpus": {name_of[gpu.name]: price for gpu, price in gpus},
                 **self._parallel(latency),
                 "servers": [
@@ -324,6 +316,7 @@ def plan(
     file: File = None,
     question: Question,
     set_: Set = None,
+    sure: Sure = False,
     jobs: Jobs = None,
     out: Annotated[
         Path | None,
@@ -347,7 +340,7 @@ def plan(
     from sim.sweep.capacity.plan import plan_capacity
 
     out = out or Path("plan-out" if file is None else f"{name_of(file)}-plan")
-    loaded = _load(file, question, out, set_ or ())
+    loaded = made_sure(_load(file, question, out, set_ or ()), "plan", sure=sure)
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
     check_folder(out, file or Path())

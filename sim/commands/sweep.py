@@ -19,6 +19,7 @@ from sim.command_line import (
     format_option,
     out_option,
 )
+from sim.commands.sure import Sure, made_sure
 from sim.core.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def sweep(
 def tune(
     file: Scenario,
     set_: Set = None,
+    sure: Sure = False,
     jobs: Jobs = None,
     out: Annotated[
         Path | None, out_option("folder for points and results; default: FILE-tune")
@@ -95,7 +97,7 @@ def tune(
     from sim.sweep.tune.plan import plan_tune
     from sim.sweep.tune.search import search_of
 
-    plan = plan_tune(load_scenario(file, set_ or ()))
+    plan = plan_tune(made_sure(load_scenario(file, set_ or ()), "tune", sure=sure))
     check_packages(plan.plan.base)
     search = search_of(plan)
     out = out or Path(f"{name_of(file)}-tune")

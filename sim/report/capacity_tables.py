@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from sim.confidence.confidence import over_seeds
+from sim.confidence.judged import ATTAINMENT
 from sim.metrics.registry import metric
 from sim.report.confidence_text import confidence_lines
 from sim.report.figures.key_text import short_names
-from sim.report.search_tables import attainment_in_words, percent
+from sim.report.search_tables import attainment_in_words, judged_lines, percent
 from sim.report.sweep_tables import interval_text, share_text, value_json
 from sim.sweep.capacity.candidates import DEGREES, Size, in_words
 from sim.sweep.capacity.deployments import (
-    ATTAINMENT,
     DeploymentVerdict,
     TriedDeployment,
     tried_keys,
@@ -113,31 +113,17 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
         share = share_text(judged.interval(ATTAINMENT))
         lines.append(f"With {_amount(plan, load)}: SLO attainment {share} %.")
     lines += _disaggregated_lines(plan, shown)
-    lines += _judged_lines(plan, best)
     if best.judged is not None:
+        judged_by = plan.section.judged_by
+        shares = best.judged.attainments(judged_by)
+        is_as_simulated = best.judged.is_as_simulated(judged_by)
+        mean = None if is_as_simulated else fmean(each or 0.0 for each in shares)
+        lines += judged_lines(judged_by, mean, is_met=True)
         lines += confidence_lines(over_seeds(best.judged.by_seed("confidence")))
     left = [] if best.judged is None else [one for one in best.judged.by_seed("left_range") if one]
     if left:
         lines.append(f"Warning: {left[0]}")
     return lines
-
-
-def _judged_lines(plan: CapacityPlan, best: TriedDeployment) -> Iterator[str]:
-    """With which latencies the first one was judged, if not with those simulated."""
-    judged_by = plan.section.judged_by
-    shares = [] if best.judged is None else best.judged.attainments(judged_by)
-    is_known = best.judged is not None and shares != best.judged.by_seed(ATTAINMENT)
-    share = percent(fmean(each or 0.0 for each in shares)) if is_known else ""
-    if judged_by == "upper_end":
-        if is_known:
-            yield (
-                f"Nine of ten such servers meet it: at the upper ends of their intervals, the SLO"
-                f" attainment is {share} %."
-            )
-        else:
-            yield "Judged as simulated: it has no interval of the SLO attainment."
-    elif judged_by == "expected" and is_known:
-        yield f"With the latencies expected of such servers, the SLO attainment is {share} %."
 
 
 def _size_text(one: TriedDeployment, size: Size | None) -> str:

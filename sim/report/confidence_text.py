@@ -90,6 +90,16 @@ def intervals_table(
     return Table(columns_of(keys, headings), cells, title, f"First row: {note}." if note else "")
 
 
+def interval_rows(found: Sequence[Confidence]) -> list[list[str]]:
+    """A row for each mean that has an interval in any of some answers: its label, and the ends."""
+    shown = [one for one in _INTERVALS if any(each.get(one[0]) for each in found)]
+    level = next((number_as(".0f", each["level_pct"]) for each in found if "level_pct" in each), "")
+    return [
+        [f"{label}{unit}, {level} % interval", *(_ends(each.get(name), factor) for each in found)]
+        for name, label, unit, factor in shown
+    ]
+
+
 def _ends(interval: Mapping[str, float] | None, factor: float) -> str:
     if interval is None:
         return UNDEFINED

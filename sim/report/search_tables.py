@@ -1,13 +1,14 @@
 """What searches found, for settings and for deployments, as tables and sentences."""
 
+from sim.confidence.judged import ATTAINMENT
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.metrics.registry import MetricName, metric
-from sim.report.confidence_text import confidence_lines
+from sim.report.confidence_text import confidence_lines, interval_rows
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import interval_text, share_text, value_json
+from sim.scenario.search_sections import JudgedBy
 from sim.sweep.tune.results import (
-    ATTAINMENT,
     FRONT_METRICS,
     OBJECTIVE,
     OWN,
@@ -37,6 +38,7 @@ def best_table(results: TuneResults) -> Table:
           for key in results.keys),
         *([label, *cells] for label, *cells in
           zip(_labels(results), *(_metrics(results, trial) for trial in trials), strict=True)),
+        *interval_rows([trial.confidence for trial in trials]),
     ]  # fmt: skip
     return Table(columns_of([""], shown), rows)
 
@@ -90,14 +92,22 @@ def method_in_words(results: TuneResults) -> str:
         sought += (
             f"{' and' if results.least_attainment is not None else ', with'} {', '.join(limits)}"
         )
+    if any(trial.judged for trial in results.trials):
+        sought += f", judged {_JUDGED_BY[results.judged_by]}"
     return f"{results.name}: {sought}: {tried}, {runs}, {how}"
+
+
+_JUDGED_BY = {
+    "expected": "with the latencies expected of such servers",
+    "upper_end": "at the upper ends of their 90 % intervals",
+}
 
 
 def verdicts(results: TuneResults) -> list[str]:
     """Sentences that compare the winner with other trials, and say how sure that is."""
     winner, own = results.winner, results.trials[OWN]
     if winner is None:
-        return [_no_winner(results)]
+        return [_no_winner(results), *_judged_lines(results)]
     lines = []
     if winner is own:
         lines.append("Nothing tried is better than the scenario as written.")
@@ -110,13 +120,39 @@ def verdicts(results: TuneResults) -> list[str]:
     if results.least_attainment is not None:
         lines.append(attainment_in_words(winner.interval(ATTAINMENT), results.least_attainment))
     lines += [_limit_in_words(results, winner, name) for name in results.limits]
-    return lines
+    return lines + _judged_lines(results)
+
+
+def _judged_lines(results: TuneResults) -> list[str]:
+    best = next(iter(results.ranked()), None)
+    if best is None or (best.judged and ATTAINMENT not in best.judged):
+        return []
+    is_met = results.winner is not None and results.least_attainment is not None
+    share = best.judged_interval(ATTAINMENT).mean if ATTAINMENT in best.judged else None
+    return judged_lines(results.judged_by, share, is_met=is_met)
+
+
+def judged_lines(judged_by: JudgedBy, share: float | None, *, is_met: bool) -> list[str]:
+    """With which latencies the best one was judged, if not with those simulated.
+
+    `share` is its SLO attainment with them, if that is not the simulated one; `is_met` says whether
+    this is as much as was asked for.
+    """
+    if share is None:
+        reason = "Judged as simulated: it has no interval of the SLO attainment."
+        return [reason] if judged_by == "upper_end" else []
+    found = f"the SLO attainment is {percent(share)} %."
+    if judged_by == "upper_end":
+        who = "Nine of ten such servers meet it: at" if is_met else "At"
+        return [f"{who} the upper ends of their intervals, {found}"]
+    return [f"With the latencies expected of such servers, {found}"]
 
 
 def _limit_in_words(results: TuneResults, trial: TrialResult, name: str) -> str:
     """Whether a metric of the constraints is surely low enough."""
-    interval, limit = trial.interval(name), results.limits[name]
-    text = f"{_named(name)} {interval_text(interval)}, at most {number(limit)}: "
+    interval, limit = trial.judged_interval(name), results.limits[name]
+    how = f" {_JUDGED_BY[results.judged_by]}" if name in trial.judged else ""
+    text = f"{_named(name)} {interval_text(interval)}{how}, at most {number(limit)}: "
     if interval.mean is None or interval.mean > limit:
         return f"{text}missed."
     if interval.half_width is None:
@@ -143,6 +179,8 @@ def launch_lines(launch: LaunchCommand) -> list[str]:
 def attainment_in_words(interval: MeanInterval, least: float) -> str:
     """Whether the SLO attainment, a share, is surely high enough."""
     text = f"SLO attainment {share_text(interval)} %, wanted {percent(least)} %: "
+    if interval.mean is not None and interval.mean < least:
+        return f"{text}missed as simulated."
     if interval.mean is None or interval.half_width is None:
         return f"{text}met on average; it takes {MIN_RUNS} seeds to say how surely."
     if interval.mean - interval.half_width >= least:
@@ -183,14 +221,14 @@ def _no_winner(results: TuneResults) -> str:
     if results.limits:
         nearest = ranked[0]
         words = ", ".join(
-            f"{_named(name)} {interval_text(nearest.interval(name))} of {number(limit)}"
+            f"{_named(name)} {interval_text(nearest.judged_interval(name))} of {number(limit)}"
             for name, limit in results.limits.items()
         )
         return (
             "No setting that was tried meets every condition;"
             f" trial {nearest.trial} comes nearest: {words}."
         )
-    share = ranked[0].interval(ATTAINMENT).mean
+    share = ranked[0].judged_interval(ATTAINMENT).mean
     return (
         f"No setting that was tried attains the SLO for {percent(results.least_attainment)} % of"
         f" requests; trial {ranked[0].trial} comes nearest with {percent(share)} %."

@@ -138,7 +138,21 @@ Range = Annotated[
 ]
 
 
-class TuneSection(StrictModel):
+JudgedBy = Literal["simulated", "expected", "upper_end"]
+
+
+class JudgedSection(StrictModel):
+    """A search whose settings must keep the SLO."""
+
+    judged_by: JudgedBy = "expected"
+    """Which latencies must keep the SLO: those `simulated`; those `expected` of real servers, where
+    servers with the same model, GPU and engine version were measured; or those at the `upper_end`
+    of the 90 % intervals, so that nine of ten such servers keep it. Where nothing is expected, or
+    there is no interval: those simulated; but with `upper_end` a server that cannot keep up with
+    the requests keeps the SLO for none."""
+
+
+class TuneSection(JudgedSection):
     """A search for the best values of some keys. docs/how-to/tune.md explains it."""
 
     objective: Literal["goodput", "cost"]
@@ -236,7 +250,7 @@ class DisaggregatedSection(StrictModel):
     `pools.prefill.scheduler.chunked_prefill_size`."""
 
 
-class PlanSection(StrictModel):
+class PlanSection(JudgedSection):
     """A search for the best deployments that meet the SLO. docs/how-to/plan.md explains it."""
 
     objective: Literal["cost", "load"] = "cost"
@@ -273,11 +287,6 @@ class PlanSection(StrictModel):
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)] | None = None
     """Every deployment is run with each of these as `seed`. Without it: with the scenario's own
     seed only."""
-    judged_by: Literal["simulated", "expected", "upper_end"] = "expected"
-    """Which latencies must keep the SLO: those `simulated`; those `expected` of real servers, where
-    servers with the same model, GPU and engine version were measured; or those at the `upper_end`
-    of the 90 % intervals, so that nine of ten such servers keep it. Where nothing is expected, or
-    there is no interval: those simulated."""
     num_shown: Annotated[int, Field(ge=1, le=100)] = 5
     """How many of the best deployments are found and shown; with `disaggregated`, of each sort.
     Unit: deployments."""

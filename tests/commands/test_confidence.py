@@ -25,7 +25,7 @@ FEW = CLOSED.replace("num_prompts: 64", "num_prompts: 8").replace("output_len: 1
 def operators(folder):
     """A scenario with step times of measured operators."""
     pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
-    text = f"name: op\n{OPERATORS}{FEW}slo: {{ttft_ms: 5000}}\n{SWEEP}{TUNE}"
+    text = f"name: op\n{OPERATORS}{FEW}slo: {{ttft_ms: 300}}\n{SWEEP}{TUNE}"
     Path("op.yaml").write_text(text, encoding="utf-8")
     return "op.yaml"
 
@@ -73,6 +73,42 @@ def test_intervals_are_shown_where_servers_were_measured(simulate, operators):
     ended = simulate("tune", operators, "--jobs", "1", "--out", "tune")
     lines = [line for line in ended.out.splitlines() if line.startswith("90 % interval: ")]
     assert lines[0] in page_of(simulate, "tune")
+
+
+def test_sure_search_is_judged_at_the_upper_ends(simulate, operators):
+    """`--sure` is `tune.judged_by`; the results keep what was asked."""
+    ended = simulate("tune", operators, "--jobs", "1", "--out", "tune")
+    surely = simulate("tune", operators, "--jobs", "1", "--out", "tune", "--sure")
+    key = simulate("tune", operators, "--jobs", "1", "--out", "tune",
+                   "--set", "tune.judged_by=upper_end")  # fmt: skip
+    assert key.out == surely.out != ended.out
+    line = "At the upper ends of their intervals, the SLO attainment is "
+    assert line in surely.out
+    assert line in page_of(simulate, "tune")
+    found = json.loads(Path("tune/results.json").read_text())
+    assert (found["judged_by"], found["scenario"]["tune"]["judged_by"]) == ("upper_end",) * 2
+    best = found["trials"][found["winner"]]
+    low = best["confidence"]["slo_attainment"]["low"]
+    [share] = best["judged"]["slo_attainment"]["by_seed"]
+    assert share == low < best["metrics"]["slo_attainment"]["mean"]
+
+
+@pytest.mark.parametrize("command", ["tune", "plan"])
+def test_sure_search_without_its_section_is_one_line(simulate, scenario, command):
+    """The line is that without the option."""
+    ended, plain = (simulate(command, scenario, *more) for more in ([], ["--sure"]))
+    assert (ended.code, ended.err) == (2, plain.err)
+    assert f"has no {command} section" in ended.err
+
+
+def test_sure_search_by_a_formula_is_as_simulated(simulate, scenario_with):
+    """Nothing is claimed of such servers, and it says so."""
+    file = scenario_with(TUNE)
+    plain = simulate("tune", file, "--jobs", "1", "--out", "tune")
+    surely = simulate("tune", file, "--jobs", "1", "--out", "tune", "--sure")
+    told = "Judged as simulated: it has no interval of the SLO attainment.\n"
+    assert told not in plain.out
+    assert surely.out.replace(told, "") == plain.out
 
 
 @pytest.mark.parametrize(

@@ -132,3 +132,4 @@ def test_a_deployment_is_judged_by_the_latencies_that_the_plan_names(judged_by, 
     section = planned("plan.min_slo_attainment=0.94", f"plan.judged_by={judged_by}").section
     assert runs.attains(section) is attains
     assert runs.attainments("upper_end") == [0.5, 0.98]
+    assert runs.is_as_simulated(judged_by) is (judged_by == "simulated")

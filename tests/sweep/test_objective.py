@@ -79,3 +79,35 @@ def test_cost_of_server_pools_is_that_of_all_their_gpus():
     assert score(cost, loaded.scenario, [summary(1.0, 1.0)], pools).objective == (7.0,)
     priced = section(objective="cost", min_slo_attainment=0.5, price_per_hour=2.5)
     assert score(priced, loaded.scenario, [summary(1.0, 1.0)], pools).objective == (17.5,)
+
+
+def test_settings_are_judged_by_the_latencies_that_the_section_names(scenario):
+    """Simulated, the fast one has more goodput and keeps its limits; at the upper end it has not.
+
+    By default with the latencies that are expected.
+    """
+
+    def run(goodput, expected, lowest, factor):
+        near = {
+            "level_pct": 90,
+            "mean_ttft_ms": {"low": 100.0, "expected": 100.0, "high": factor * 100.0},
+            "slo_attainment": {"low": lowest, "expected": expected, "high": 1.0},
+        }
+        times = {"mean_ttft_ms": 100.0, "p99_ttft_ms": 150.0}
+        return [summary(goodput, 0.8) | times | {"confidence": near}]
+
+    fast, sure = run(10.0, 0.8, 0.2, 3.0), run(8.0, 0.8, 0.7, 1.2)
+
+    def scores(**keys):
+        asked = section(objective="goodput", **keys)
+        return [score(asked, scenario, runs) for runs in (fast, sure)]
+
+    simulated, upper = scores(judged_by="simulated"), scores(judged_by="upper_end")
+    assert simulated == scores() == scores(judged_by="expected")
+    assert [one.objective for one in simulated] == [(10.0,), (8.0,)]
+    assert [one.objective for one in upper] == [pytest.approx((2.5,)), pytest.approx((7.0,))]
+    least = {"min_slo_attainment": 0.6}
+    assert [one.meets for one in scores(judged_by="upper_end", **least)] == [False, True]
+    limits = {"constraints": {"p99_ttft_ms": 200.0}}
+    assert [one.meets for one in scores(**limits)] == [True, True]
+    assert [one.meets for one in scores(judged_by="upper_end", **limits)] == [False, True]

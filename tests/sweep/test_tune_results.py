@@ -1,9 +1,11 @@
 """Results of a search: the best trial, how sure that is, and the front."""
 
+from dataclasses import replace
+
 import pytest
 
 from sim.report.search_tables import best_table, front_table, method_in_words, verdicts
-from sim.sweep.tune.files import tune_json
+from sim.sweep.tune.files import tune_json, tune_rows
 from sim.sweep.tune.results import TRIAL_METRICS, TrialResult, TuneResults
 
 
@@ -148,3 +150,82 @@ def test_results_scenario_that_cannot_be_bettered_is_said_to_be():
     assert found.winner.trial == 0
     assert verdicts(found)[0] == "Nothing tried is better than the scenario as written."
     assert "seed by seed: not distinguishable" in verdicts(found)[1]
+
+
+NEAR = {
+    "level_pct": 90,
+    "measured": 798,
+    "mean_ttft_ms": {"low": 50.0, "high": 300.0},
+    "slo_attainment": {"low": 0.7, "expected": 0.8, "high": 0.9},
+}
+
+
+def judged_results(by, share, **more):
+    """A search that was judged by other latencies: the first trial has an interval."""
+    near = replace(
+        trial(0, (5.0, 5.0, 5.0)), judged={"slo_attainment": (share,) * 3}, confidence=NEAR
+    )
+    return replace(results(near, trial(1, (4.0, 4.0, 4.0)), **more), judged_by=by)
+
+
+def test_intervals_of_the_best_are_rows_and_columns():
+    """A trial without one has an empty cell; a search without any has neither."""
+    found = judged_results("upper_end", 0.7)
+    rows = {label: cells for label, *cells in best_table(found).rows}
+    # Winner, runner-up and as written.
+    share, ttft = "70.00 to 90.00 (expected 80.00)", "50.00 to 300.0"
+    assert rows["SLO met %, 90 % interval"] == [share, "-", share]
+    assert rows["mean TTFT ms, 90 % interval"] == [ttft, "-", ttft]
+    first, second = tune_rows(found)
+    ends = {"mean_ttft_ms_low": 50.0, "mean_ttft_ms_high": 300.0,
+            "slo_attainment_low": 0.7, "slo_attainment_high": 0.9}  # fmt: skip
+    assert {
+        name: value for name, value in first.items() if name.endswith(("_low", "_high"))
+    } == ends
+    assert [second[name] for name in ends] == [None] * 4
+    plain = results(trial(0, (5.0, 5.0, 5.0)))
+    assert not any(name.endswith(("_low", "_high")) for name in tune_rows(plain)[0])
+    assert not any("interval" in label for label, *_ in best_table(plain).rows)
+
+
+def test_verdicts_say_by_which_latencies_was_judged():
+    """In the words of `simulate plan`."""
+    upper = judged_results("upper_end", 0.7, least=0.6)
+    assert "judged at the upper ends of their 90 % intervals" in method_in_words(upper)
+    assert verdicts(upper)[-1] == (
+        "Nine of ten such servers meet it: at the upper ends of their intervals, the SLO"
+        " attainment is 70 %."
+    )
+    unasked = verdicts(judged_results("upper_end", 0.7))
+    assert unasked[-1].startswith("At the upper ends of their intervals, ")
+    expected = verdicts(judged_results("expected", 0.8))
+    assert expected[-1] == (
+        "With the latencies expected of such servers, the SLO attainment is 80 %."
+    )
+    plain = replace(results(trial(0, (5.0, 5.0, 5.0))), judged_by="upper_end")
+    assert verdicts(plain)[-1] == "Judged as simulated: it has no interval of the SLO attainment."
+    assert "judged" not in method_in_words(plain)
+
+
+def test_winner_that_misses_as_simulated_says_so():
+    """It keeps the SLO often enough only with the latencies expected."""
+    own = trial(0, (5.0, 5.0, 5.0), (0.7, 0.7, 0.7))
+    told = "SLO attainment 70.00 (70.00 to 70.00) %, wanted 75 %: missed as simulated."
+    assert told in verdicts(results(own, least=0.75))
+
+
+def test_limits_are_told_with_the_latencies_judged():
+    """A limit that is kept as simulated may be missed at the upper end."""
+    own = replace(trial(0, (5.0, 5.0, 5.0), ttft=100.0), judged={"p99_ttft_ms": (900.0,) * 3})
+    found = replace(results(own), limits={"p99_ttft_ms": 1000.0}, judged_by="upper_end")
+    assert verdicts(found)[-1] == (
+        "p99 TTFT (ms) 900.0 ± 0.00 at the upper ends of their 90 % intervals, at most 1,000: met."
+    )
+
+
+def test_at_equal_cost_the_judged_attainment_decides():
+    """The runner-up keeps the SLO more often as simulated, and less often on real servers."""
+    better = replace(trial(0, (4.0,) * 3, (0.8,) * 3), judged={"slo_attainment": (0.75,) * 3})
+    other = replace(trial(1, (4.0,) * 3, (0.9,) * 3), judged={"slo_attainment": (0.7,) * 3})
+    found = results(better, other, objective="cost").difference(other)
+    assert (found.metric, found.interval.mean) == ("slo_attainment", pytest.approx(0.05))

@@ -7,21 +7,18 @@ from statistics import fmean
 from typing import Any
 
 from sim.confidence.confidence import over_seeds
+from sim.confidence.judged import ATTAINMENT, GOODPUT, judged, judged_attainment
 from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.points import MeanInterval, mean_interval
-from sim.scenario.search_sections import PlanSection
+from sim.scenario.search_sections import JudgedBy, PlanSection
 from sim.sweep.capacity.candidates import DEGREES, Candidate, Size
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.result_files import launch_content
 from sim.sweep.store import PointOutcome
 from sim.workers.executor import TaskStatus
 
-ATTAINMENT, GOODPUT = "slo_attainment", "request_goodput"
 _EMPTY = mean_interval([])
-# The key of the SLO attainment's interval, by `plan.judged_by`: at the upper ends of the latencies,
-# the attainment is at its low end.
-_ENDS = {"expected": "expected", "upper_end": "low"}
 
 
 class DeploymentVerdict(StrEnum):
@@ -81,15 +78,13 @@ class JudgedRuns:
         share = fmean(value or 0.0 for value in self.attainments(section.judged_by))
         return not self.num_rejected and share >= section.min_slo_attainment
 
-    def attainments(self, judged_by: str) -> list[float | None]:
+    def attainments(self, judged_by: JudgedBy) -> list[float | None]:
         """The SLO attainment of each seed, with the latencies that `judged_by` names."""
-        end = _ENDS.get(judged_by)
-        return [
-            (confidence or {}).get(ATTAINMENT, {}).get(end, simulated)
-            for confidence, simulated in zip(
-                self.by_seed("confidence"), self.by_seed(ATTAINMENT), strict=True
-            )
-        ]
+        return [judged(one.result or {}, ATTAINMENT, judged_by) for one in self.outcomes]
+
+    def is_as_simulated(self, judged_by: JudgedBy) -> bool:
+        """Whether these are those simulated, for no seed has any other."""
+        return all(judged_attainment(one.result or {}, judged_by) is None for one in self.outcomes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.confidence.confidence import over_seeds
+from sim.confidence.judged import ATTAINMENT
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.sweep.capacity.candidates import Candidate, Size, in_words
-from sim.sweep.capacity.deployments import ATTAINMENT, JudgedRuns
+from sim.sweep.capacity.deployments import JudgedRuns
 from sim.sweep.capacity.plan import CapacityPlan
 
 _MS_PER_S = NS_PER_S / NS_PER_MS

@@ -12,13 +12,15 @@ from typing import (
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
+from sim.confidence.confidence import INTERVALS
 from sim.core.errors import InputError
 from sim.core.files import json_text
 from sim.core.packed import read_json_object
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.summary_type import Confidence
+from sim.scenario.search_sections import JudgedBy
 from sim.sweep.result_files import RESULTS, launch_content
-from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
+from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults, mean_of_known
 from sim.validation import OPEN, Count, check
 
 
@@ -38,6 +40,7 @@ def tune_json(
         "method": results.method,
         "num_settings": results.num_settings,
         "min_slo_attainment": results.least_attainment,
+        "judged_by": results.judged_by,
         "constraints": dict(results.limits),
         "keys": results.keys,
         "seeds": results.seeds,
@@ -54,11 +57,12 @@ def tune_json(
 
 
 def tune_rows(results: TuneResults) -> list[dict[str, Any]]:
-    """The rows of results.csv, one for each trial."""
-    return [_row(results, trial) for trial in results.trials]
+    """The rows of results.csv, one for each trial; with intervals of the means that have any."""
+    known = [name for name in INTERVALS if any(name in one.confidence for one in results.trials)]
+    return [_row(results, trial, known) for trial in results.trials]
 
 
-def _row(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
+def _row(results: TuneResults, trial: TrialResult, known: Sequence[str]) -> dict[str, Any]:
     objective = trial.interval(OBJECTIVE)
     return {
         "trial": trial.trial,
@@ -68,13 +72,18 @@ def _row(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
         results.objective: objective.mean,
         f"{results.objective}_half_width": objective.half_width,
         **{name: trial.interval(name).mean for name in results.metrics},
+        **{
+            f"{name}_{end}": trial.confidence.get(name, {}).get(end)
+            for name in known
+            for end in ("low", "high")
+        },
         "error": trial.error,
     }
 
 
 def _trial(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
-    def interval(name: str, values: tuple[float | None, ...]) -> dict[str, Any]:
-        return {**asdict(trial.interval(name)), "by_seed": values}
+    def interval(values: tuple[float | None, ...]) -> dict[str, Any]:
+        return {**asdict(mean_of_known(values)), "by_seed": values}
 
     return {
         "trial": trial.trial,
@@ -83,8 +92,9 @@ def _trial(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
         "meets": trial.meets,
         "sought": trial.sought,
         "shortfall": trial.shortfall,
-        "objective": interval(OBJECTIVE, trial.objective),
-        "metrics": {name: interval(name, trial.runs.get(name, ())) for name in results.metrics},
+        "objective": interval(trial.objective),
+        "metrics": {name: interval(trial.runs.get(name, ())) for name in results.metrics},
+        "judged": {name: interval(values) for name, values in trial.judged.items()},
         "confidence": trial.confidence,
         "error": trial.error,
     }
@@ -116,6 +126,7 @@ class _Trial(TypedDict):
     shortfall: _Number | None
     objective: _Values
     metrics: dict[str, _Values]
+    judged: NotRequired[dict[str, _Values]]
     confidence: NotRequired[Confidence]
     error: str | None
 
@@ -131,6 +142,7 @@ class _Tune(TypedDict):
     method: str
     num_settings: int | None
     min_slo_attainment: _Number | None
+    judged_by: NotRequired[JudgedBy]
     constraints: dict[str, Annotated[float, Field(gt=0, le=1e18)]]
     keys: list[str]
     seeds: list[int]
@@ -167,6 +179,7 @@ def read_tune_results(folder: Path) -> tuple[TuneResults, dict[str, Any]]:
         trials=trials,
         limits=found["constraints"],
         metrics=tuple(found["trials"][0]["metrics"]),
+        judged_by=found.get("judged_by", "simulated"),
     )
     return results, found["scenario"]
 
@@ -182,7 +195,8 @@ def _read_trial(path: Path, row: Mapping[str, Any], found: Mapping[str, Any]) ->
     objective = [value for value in row["objective"]["by_seed"] if value is not None]
     is_done = row["sought"] is not None
     num_runs = len(found["seeds"]) if is_done else 0
-    values = [objective, *(row["metrics"][name]["by_seed"] for name in names)]
+    judged = {name: each["by_seed"] for name, each in row.get("judged", {}).items()}
+    values = [objective, *(row["metrics"][name]["by_seed"] for name in names), *judged.values()]
     if any(len(each) != num_runs for each in values):
         raise InputError(f"{where}: must have {num_runs} values of the objective and each metric")
     return TrialResult(
@@ -195,5 +209,6 @@ def _read_trial(path: Path, row: Mapping[str, Any], found: Mapping[str, Any]) ->
         meets=row["meets"],
         shortfall=row["shortfall"],
         runs={name: tuple(row["metrics"][name]["by_seed"]) for name in names} if is_done else {},
+        judged={name: tuple(each) for name, each in judged.items()},
         confidence=row.get("confidence", {}),
     )

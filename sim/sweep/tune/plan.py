@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from sim.confidence.judged import ATTAINMENT, GOODPUT, judged
 from sim.core.errors import InputError, unknown_value
 from sim.latency.config import parallelism
 from sim.metrics.registry import GROUP_METRICS, TENANTS, Better, MetricName, metric_names
@@ -195,16 +196,17 @@ def score(
 ) -> Score:
     """Judge a setting.
 
-    There is a summary for each seed. Of server `pools`, GPUs are counted, not replicas.
+    There is a summary for each seed. Of server `pools`, GPUs are counted, not replicas. SLO
+    attainment, goodput and limits are those with the latencies that `judged_by` names.
     """
     # Attainment is None without an SLO or without requests, goodput also if no request finished.
-    attainment = fmean(summary.get("slo_attainment") or 0.0 for summary in summaries)
-    shortfalls = [_excess(name, limit, summaries) for name, limit in limits_of(section).items()]
+    attainment = fmean(_judged(section, summaries, ATTAINMENT))
+    shortfalls = [_excess(section, name, summaries) for name in limits_of(section)]
     if section.min_slo_attainment is not None:
         shortfalls.append(section.min_slo_attainment - attainment)
     shortfall = max(shortfalls, default=None)
     if section.objective == "goodput":
-        rates = tuple(summary.get("request_goodput") or 0.0 for summary in summaries)
+        rates = tuple(_judged(section, summaries, GOODPUT))
         return Score(rates, -fmean(rates), shortfall)
     price = section.price_per_hour
     number = sum(pool.replicas * parallelism(pool.latency).num_gpus for pool in pools)
@@ -219,10 +221,14 @@ def limits_of(section: TuneSection) -> Mapping[str, float]:
     return section.constraints or {}
 
 
-def _excess(name: str, limit: float, summaries: Sequence[Summary]) -> float:
+def _judged(section: TuneSection, summaries: Sequence[Summary], name: str) -> list[float]:
+    return [judged(summary, name, section.judged_by) or 0.0 for summary in summaries]
+
+
+def _excess(section: TuneSection, name: str, summaries: Sequence[Summary]) -> float:
     """By which share of its limit the metric's mean exceeds it; a run without it exceeds most."""
-    values = [MetricName.of(name).value(summary) for summary in summaries]
+    values = [judged(summary, name, section.judged_by) for summary in summaries]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return _UNDEFINED
-    return min(fmean(known) / limit - 1, _UNDEFINED)
+    return min(fmean(known) / limits_of(section)[name] - 1, _UNDEFINED)

@@ -1,21 +1,22 @@
 """The results of a search: its trials, the best one, and by how much it is better."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sim.confidence.confidence import over_seeds
+from sim.confidence.judged import ATTAINMENT, judged, judged_attainment
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.metrics.registry import MetricName, metric
-from sim.scenario.search_sections import TuneSection
+from sim.scenario.search_sections import JudgedBy, TuneSection
 from sim.sweep.plan import Settings
 from sim.sweep.store import PointOutcome
 from sim.sweep.tune.plan import Score, TunePlan, limits_of
 
-OBJECTIVE, ATTAINMENT = "objective", "slo_attainment"
+OBJECTIVE = "objective"
 # The metrics that are shown for each trial, beside those of `constraints`.
 TRIAL_METRICS = (
-    "slo_attainment", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput",
+    ATTAINMENT, "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput",
 )  # fmt: skip
 # The metrics that, beside the objective, decide which trials are on the Pareto front.
 FRONT_METRICS: Mapping[str, tuple[str, str]] = {
@@ -46,7 +47,9 @@ class TrialResult:
         sought: the number that the search minimises.
         meets: whether the conditions of the `tune` section are met.
         shortfall: by how much they are missed, see `Score`; None also if there are none.
-        runs: the values of each shown metric, one for each seed.
+        runs: the simulated values of each shown metric, one for each seed.
+        judged: the values by which the trial was judged, where they are not those simulated: of SLO
+            attainment and of the metrics of `constraints`, one for each seed.
         tried: what the search chose of `settings`; empty for the scenario as it is written, if that
             is outside the ranges.
         outcomes: one for each seed; empty if nothing ran, or if the trial was read from a file.
@@ -62,6 +65,7 @@ class TrialResult:
     meets: bool | None = None
     shortfall: float | None = None
     runs: Mapping[str, tuple[float | None, ...]]
+    judged: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     tried: Settings = field(default_factory=dict)
     outcomes: tuple[PointOutcome, ...] = ()
     confidence: Mapping[str, Any] = field(default_factory=dict)
@@ -92,6 +96,10 @@ class TrialResult:
         )
         if score is None:
             return without_score
+        runs = {
+            name: tuple(MetricName.of(name).value(one.result or {}) for one in outcomes)
+            for name in trial_metrics(plan.section)
+        }
         return replace(
             without_score,
             status="done",
@@ -100,17 +108,23 @@ class TrialResult:
             sought=score.sought,
             meets=score.meets,
             shortfall=score.shortfall,
-            runs={
-                name: tuple(MetricName.of(name).value(one.result or {}) for one in outcomes)
-                for name in trial_metrics(plan.section)
-            },
+            runs=runs,
+            judged=_judged(plan.section, runs, outcomes),
             confidence=over_seeds([(one.result or {}).get("confidence", {}) for one in outcomes]),
         )
 
     def interval(self, name: str) -> MeanInterval:
         """The mean of a metric, or of the `OBJECTIVE`, over the seeds."""
         values = self.objective if name == OBJECTIVE else self.runs.get(name, ())
-        return mean_interval([value for value in values if value is not None])
+        return mean_of_known(values)
+
+    def judged_values(self, name: str) -> tuple[float | None, ...]:
+        """The values of SLO attainment, or of a limited metric, by which the trial was judged."""
+        return self.judged.get(name, self.runs.get(name, ()))
+
+    def judged_interval(self, name: str) -> MeanInterval:
+        """The mean of these over the seeds."""
+        return mean_of_known(self.judged_values(name))
 
     def rank(self) -> tuple[object, ...]:
         """Sort key of a trial that is done, less is better.
@@ -121,7 +135,28 @@ class TrialResult:
             return (0, self.sought, self.trial)
         if self.shortfall is not None:
             return (1, self.shortfall, self.trial)
-        return (1, -(self.interval(ATTAINMENT).mean or 0.0), self.trial)
+        return (1, -(self.judged_interval(ATTAINMENT).mean or 0.0), self.trial)
+
+
+def mean_of_known(values: Iterable[float | None]) -> MeanInterval:
+    """The mean of the values that are known, with its confidence interval."""
+    return mean_interval([value for value in values if value is not None])
+
+
+def _judged(
+    section: TuneSection,
+    runs: Mapping[str, tuple[float | None, ...]],
+    outcomes: Sequence[PointOutcome],
+) -> dict[str, tuple[float | None, ...]]:
+    summaries, by = [one.result or {} for one in outcomes], section.judged_by
+    names = (ATTAINMENT, *limits_of(section))
+    found = {name: tuple(judged(one, name, by) for one in summaries) for name in names}
+    has_share = any(judged_attainment(one, by) is not None for one in summaries)
+    return {
+        name: values
+        for name, values in found.items()
+        if values != runs[name] or (name == ATTAINMENT and has_share)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +189,7 @@ class TuneResults:
         trials: in the order in which they were chosen, the scenario's own setting first.
         limits: the largest allowed value of each metric of `constraints`.
         metrics: those that are shown for each trial.
+        judged_by: which latencies must keep the SLO, as the `tune` section says.
     """
 
     name: str
@@ -167,6 +203,7 @@ class TuneResults:
     trials: tuple[TrialResult, ...]
     limits: Mapping[str, float] = field(default_factory=dict)
     metrics: tuple[str, ...] = TRIAL_METRICS
+    judged_by: JudgedBy = "simulated"
 
     @staticmethod
     def of(plan: TunePlan, trials: Sequence[TrialResult]) -> "TuneResults":
@@ -184,6 +221,7 @@ class TuneResults:
             least_attainment=section.min_slo_attainment,
             limits=limits_of(section),
             metrics=trial_metrics(section),
+            judged_by=section.judged_by,
             keys=tuple(plan.space.axes),
             seeds=plan.seeds,
             trials=tuple(trials),
@@ -219,7 +257,7 @@ class TuneResults:
         name, pairs = OBJECTIVE, list(zip(winner.objective, other.objective, strict=True))
         if self.objective == "cost" and winner.objective == other.objective:
             name = ATTAINMENT
-            ours, theirs = winner.runs[name], other.runs[name]
+            ours, theirs = winner.judged_values(name), other.judged_values(name)
             pairs = [(one or 0.0, two or 0.0) for one, two in zip(ours, theirs, strict=True)]
         interval = mean_interval([one - two for one, two in pairs])
         return TrialDifference(name, interval, self._is_distinguishable(name, interval))
