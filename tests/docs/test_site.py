@@ -7,8 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
+
+from tests.support.browser import Browser, find_browser
 
 REPOSITORY = Path(__file__).parents[2]
+PICTURES = [
+    path for path in (REPOSITORY / "docs").rglob("*") if path.suffix in (".png", ".svg", ".jpg")
+]
 # What a browser loads with the page; links that a reader may follow are not meant.
 FETCHED = re.compile(
     r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?:https?:)?//"
@@ -49,6 +55,39 @@ def test_site_shows_the_python_api(site):
     text = (site / "reference" / "python.html").read_text(encoding="utf-8")
     assert 'id="servetwin.run"' in text
     assert "values by key path" in text
+
+
+def test_site_is_searched_from_disk(site):
+    """A page opened as a file gets its index and the script that stands for a worker."""
+    assert (site / "search" / "search_index.js").is_file()
+    text = (site / "how-to" / "tune.html").read_text(encoding="utf-8")
+    scripts = re.findall(r'<script[^>]*src="([^"]*)"', text)
+    assert scripts[0] == "../iframe-worker.js"
+    assert (site / "iframe-worker.js").is_file()
+
+
+def test_search_from_disk_finds_pages(site, tmp_path):
+    """In a real browser, which starts no worker for a file."""
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium on PATH")
+    links = "[...document.querySelectorAll('.md-search-result__link')]"
+    with Browser(program, tmp_path) as browser:
+        browser.open((site / "how-to" / "tune.html").as_uri() + "?q=retraction")
+        browser.wait_for(f"{links}.length")
+        found = browser.run(f"{links}.map((one) => one.href.split('/').pop().split('?')[0])")
+    assert "sglang.html" in found
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
+def test_pictures_are_legible_on_a_dark_page(path):
+    """Their ground is their own: text and lines are dark."""
+    if path.suffix == ".svg":
+        text = path.read_text(encoding="utf-8")
+        size = re.search(r'viewBox="0 0 (\d+) (\d+)"', text)
+        assert f'<rect width="{size[1]}" height="{size[2]}" rx="8" fill="#ffffff"/>' in text
+    else:
+        assert Image.open(path).convert("RGBA").getchannel("A").getextrema() == (255, 255)
 
 
 def anchors(path):
