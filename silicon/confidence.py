@@ -82,7 +82,11 @@ def points_of(rows: Iterable[Row]) -> list[Point]:
 
 def sample_of(simulated: Sequence[Judged]) -> Sample:
     """Measured servers that were simulated, with the errors."""
-    points = points_of(each.row for each in simulated)
+    return sample_at(points_of(each.row for each in simulated), simulated)
+
+
+def sample_at(points: Sequence[Point], simulated: Sequence[Judged]) -> Sample:
+    """Measured servers that were simulated, at these points, with the errors."""
     served = [(each.row["model"], each.row["version"]) for each in simulated]
     return Sample(points, MeasuredServers.of(served, points, [_errors(one) for one in simulated]))
 
@@ -238,10 +242,8 @@ def calibrated(sample: Sample, nearness: Nearness) -> intervals.Calibration:
     """Reach and bounds: of the servers themselves, each judged by the others."""
     all_folds = list(folds(sample.servers, sample))
     first = placed(sample.servers, all_folds, nearness, _EVERYWHERE)
-    reach = {
-        name: float(np.quantile([one.nearest for one in first if one.lacks == name], _NEAR))
-        for name in LACKS
-    }
+    nearest = {name: [one.nearest for one in first if one.lacks == name] for name in LACKS}
+    reach = {name: float(np.quantile(each, _NEAR)) for name, each in nearest.items() if each}
     within = placed(sample.servers, all_folds, nearness, reach)
     bounds = bounds_of([one for one in within if one.lacks is not None])
     return intervals.Calibration(
@@ -252,8 +254,13 @@ def calibrated(sample: Sample, nearness: Nearness) -> intervals.Calibration:
     )
 
 
-def write(sample: Sample, calibration: intervals.Calibration) -> None:
-    """Write the files of `sim/confidence`."""
+def write(
+    sample: Sample,
+    calibration: intervals.Calibration,
+    table_file: str = measured.FILE,
+    numbers_file: str = intervals.FILE,
+) -> None:
+    """Write two files of `sim/confidence`."""
     folder = Path(intervals.__file__).parent
     lines = io.StringIO()
     table = csv.writer(lines, lineterminator="\n")
@@ -264,9 +271,9 @@ def write(sample: Sample, calibration: intervals.Calibration) -> None:
         sizes = [f"{getattr(point, name):.6g}" for name in SIZES]
         table.writerow([*served, *names, *sizes, *(f"{error:.5f}" for error in errors)])
     packed = gzip.compress(lines.getvalue().encode(), mtime=0)
-    (folder / measured.FILE).write_bytes(packed)
+    (folder / table_file).write_bytes(packed)
     content = {**calibration._asdict(), "nearness": calibration.nearness._asdict()}
-    write_text(folder / intervals.FILE, json_text(content, indent=1))
+    write_text(folder / numbers_file, json_text(content, indent=1))
 
 
 class Coverage(NamedTuple):
@@ -320,6 +327,8 @@ def board(judges: MeasuredServers, sample: Sample, calibration: intervals.Calibr
     for left_out, name in sorted(
         groups, key=lambda key: (order.index(key[0]), key[1] != "all", key)
     ):
+        if all(one.lacks is None for one in groups[left_out, name]):
+            continue
         each = coverage(groups[left_out, name], bounds)
         cells = [
             f"{100 * held:.0f}% (±{100 * width:.0f}%)"

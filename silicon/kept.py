@@ -4,16 +4,18 @@ import csv
 import gzip
 import io
 from collections.abc import Mapping
+from pathlib import Path
 
 from silicon.facts import FACTS_FILE, load_rows
 from silicon.scores import Judged, judged
 from silicon.simulate import RowOutcome
 
 SIMULATED_FILE = FACTS_FILE.with_name("simulated.csv.gz")
+DISAGGREGATED_FILE = FACTS_FILE.with_name("simulated-disaggregated.csv.gz")
 _COLUMNS = ("id", "ttft_ms", "tpot_ms")
 
 
-def keep(outcomes: Mapping[str, RowOutcome]) -> None:
+def keep(outcomes: Mapping[str, RowOutcome], file: Path = SIMULATED_FILE) -> None:
     """Keep these simulated means instead."""
     lines = io.StringIO()
     table = csv.writer(lines, lineterminator="\n")
@@ -21,12 +23,12 @@ def keep(outcomes: Mapping[str, RowOutcome]) -> None:
     for name, one in sorted(outcomes.items()):
         if one.ttft_ms is not None and one.tpot_ms is not None:
             table.writerow([name, f"{one.ttft_ms:.8g}", f"{one.tpot_ms:.8g}"])
-    SIMULATED_FILE.write_bytes(gzip.compress(lines.getvalue().encode(), mtime=0))
+    file.write_bytes(gzip.compress(lines.getvalue().encode(), mtime=0))
 
 
-def kept() -> dict[str, RowOutcome]:
+def kept(file: Path = SIMULATED_FILE) -> dict[str, RowOutcome]:
     """The simulated means that are kept, by row."""
-    text = gzip.decompress(SIMULATED_FILE.read_bytes()).decode()
+    text = gzip.decompress(file.read_bytes()).decode()
     return {
         line["id"]: RowOutcome(
             line["id"], "ok", None, float(line["ttft_ms"]), float(line["tpot_ms"])

@@ -38,7 +38,7 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     """
     found = basis_of(loaded, summary.get("latency_source")) | {"rows": 0}
     scenario = loaded.scenario
-    if scenario.fitted is None and not _has_measured_operators(scenario):
+    if scenario.fitted is None and not _has_measured_operators(loaded):
         return found
     if not summary["completed"]:
         return found | {"no_interval": "no request finished"}
@@ -60,23 +60,43 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
 
 
 def _from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
-    if reason := _unlike_measured(loaded.scenario):
+    if reason := _unlike_measured(loaded):
         return {"no_interval": reason}
-    from sim.confidence.intervals import from_measured  # noqa: PLC0415
+    from sim.confidence.intervals import disaggregated_in_words, from_measured  # noqa: PLC0415
 
-    near = from_measured(loaded, summary)
-    return near or {"no_interval": "no server like this one was measured near this load"}
+    near = from_measured(loaded, summary) if _has_known_front_ends(loaded) else {}
+    if near:
+        return near
+    if not loaded.pools:
+        return {"no_interval": "no server like this one was measured near this load"}
+    return {
+        "no_interval": "no servers like these were measured near this load: with prefill and decode"
+        f" apart only {disaggregated_in_words()}, behind Dynamo's front end"
+    }
+
+
+# The front end of all disaggregated servers that were measured (docs/hardware-disaggregated.md).
+# With another one, the simulated TTFT was compared with nothing.
+_DYNAMO_FRONT_END_S = 0.06
+
+
+def _has_known_front_ends(loaded: LoadedScenario) -> bool:
+    """Whether prompts come to prefill servers as they came to the measured ones."""
+    sections = loaded.scenario.pools or {}
+    hosts = [
+        pool.scenario.host
+        for name, pool in loaded.pools.items()
+        if sections[name].role == "prefill"
+    ]
+    front_ends = {host.front_end_s for host in hosts if host is not None}
+    return not loaded.pools or front_ends == {_DYNAMO_FRONT_END_S}
 
 
 def before_traffic(loaded: LoadedScenario, source: str) -> dict[str, Any]:
     """What is known of servers before a request comes: as `confidence_of`, without intervals."""
     found = basis_of(loaded, source)
     scenario = loaded.scenario
-    if (
-        scenario.fitted is None
-        and _has_measured_operators(scenario)
-        and not _unlike_measured(scenario)
-    ):
+    if scenario.fitted is None and _has_measured_operators(loaded) and not _unlike_measured(loaded):
         from sim.confidence.intervals import nearest_to  # noqa: PLC0415
 
         found |= nearest_to(loaded)
@@ -119,17 +139,27 @@ def _basis(scenario: Scenario) -> str:
     return BASES.get(getattr(scenario.latency, "kind", ""), _OWN)
 
 
-def _has_measured_operators(scenario: Scenario) -> bool:
-    return isinstance(scenario.latency, AiconfiguratorLatencyConfig)
+def _servers(loaded: LoadedScenario) -> list[Scenario]:
+    """The scenario of each server pool, or the scenario itself."""
+    return [pool.scenario for pool in loaded.pools.values()] or [loaded.scenario]
 
 
-def _unlike_measured(scenario: Scenario) -> str:
+def _has_measured_operators(loaded: LoadedScenario) -> bool:
+    latencies = (server.latency for server in _servers(loaded))
+    return all(isinstance(each, AiconfiguratorLatencyConfig) for each in latencies)
+
+
+def _unlike_measured(loaded: LoadedScenario) -> str:
     """The first reason why no measured server was simulated like this one; empty: there is none."""
+    reasons = map(_unlike, _servers(loaded))
+    return next(filter(None, reasons), "")
+
+
+def _unlike(scenario: Scenario) -> str:
     section = scenario.latency
     if not isinstance(section, AiconfiguratorLatencyConfig):
         return ""
     reasons = {
-        "none of the servers compared had prefill and decode apart": bool(scenario.pools),
         "none of the servers compared had pipeline stages": section.pp > 1,
         "none of the servers compared had draft tokens": scenario.scheduler.drafts is not None,
         "latency.efficiency changes the measured times": section.efficiency != 1,

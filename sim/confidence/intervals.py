@@ -35,6 +35,7 @@ from sim.confidence.measured import (
     Point,
     measured_servers,
     point_of,
+    point_of_pools,
     sizes_of,
 )
 from sim.core.arrays import Bools, Float64
@@ -45,7 +46,7 @@ from sim.runlog import RunLog
 from sim.scenario.fitted_section import FittedSection
 from sim.scenario.load import LoadedScenario
 
-FILE = "calibration.json"
+FILE, DISAGGREGATED_FILE = "calibration.json", "disaggregated.json"
 # What the measured servers lack of a point, and the names that a row must then share with it,
 # beside the engine. The first for which there are rows is taken.
 LACKS: Mapping[str, tuple[str, ...]] = {
@@ -79,7 +80,8 @@ class Calibration(NamedTuple):
     Attributes:
         level_pct: percentage of the measured servers that are inside of their intervals.
         nearness: how distances between servers are computed.
-        bounds: `low`, `expected` and `high` of each metric, by what is lacking.
+        bounds: `low`, `expected` and `high` of each metric, by what is lacking. What is not among
+            it may not be lacking: too few servers were measured to tell.
         reach: the distance at which a server is not near any more, by what is lacking.
     """
 
@@ -90,9 +92,13 @@ class Calibration(NamedTuple):
 
 
 @cache
-def calibration() -> Calibration:
-    """The numbers that `python -m silicon.confidence` chose on the development half."""
-    text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+def calibration(*, disaggregated: bool = False) -> Calibration:
+    """The numbers that `python -m silicon.confidence` chose on the development half.
+
+    Those of disaggregated servers are from `python -m silicon.confidence_disaggregated`.
+    """
+    name = DISAGGREGATED_FILE if disaggregated else FILE
+    text = files(__package__).joinpath(name).read_text(encoding="utf-8")
     content = json.loads(text)
     return Calibration(**{**content, "nearness": Nearness(**content["nearness"])})
 
@@ -151,6 +157,8 @@ def lacking(
     that were measured with much shorter prompts only. `distance` and `rows` are as in `spread_of`.
     """
     for name, shared in LACKS.items():
+        if name not in reach:
+            continue
         like_it = servers.with_the(point, "engine", *shared) & rows
         if like_it.any() and distance[like_it].min() <= reach[name]:
             return name
@@ -263,17 +271,21 @@ _NO_LOAD = Load(math.nan, math.nan, math.nan)
 
 def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
     """See `sim.confidence.confidence.confidence_of`; empty if nothing near was measured."""
-    replicas = summary.get("mean_replicas") or loaded.scenario.replicas
-    point = point_of(loaded.scenario, loaded.base_dir, Load(**load_of(summary, replicas)))
+    is_apart = bool(loaded.pools)
+    replicas = 1 if is_apart else summary.get("mean_replicas") or loaded.scenario.replicas
+    point = _point_of(loaded, Load(**load_of(summary, replicas)))
     if point is None:
         return {}
-    servers, chosen = measured_servers(), calibration()
-    everyone = np.ones(len(servers), np.bool_)
+    servers = measured_servers(disaggregated=is_apart)
+    chosen = calibration(disaggregated=is_apart)
+    # Of disaggregated servers each engine had one version and one architecture: nobody knows what
+    # others change.
+    rows = servers.with_the(point, *(["version", "architecture"] if is_apart else []))
     distance = distances(servers, point, chosen.nearness)
-    lacks = lacking(servers, point, distance, everyone, chosen.reach)
+    lacks = lacking(servers, point, distance, rows, chosen.reach)
     if lacks is None:
         return {}
-    median, spread = spread_of(servers, distance, everyone, chosen.nearness)
+    median, spread = spread_of(servers, distance, rows, chosen.nearness)
     bounds = np.array(chosen.bounds[lacks])
     ends = np.exp(median[:, None] + bounds * spread[:, None])
     intervals = {
@@ -289,10 +301,30 @@ def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     return {**near, "level_pct": chosen.level_pct, **intervals}
 
 
+def disaggregated_in_words() -> str:
+    """Which disaggregated servers were measured: `DeepSeek-R1 (sglang 0.5.9)`."""
+    servers = measured_servers(disaggregated=True)
+    engines = zip(servers.names["engine"], servers.names["version"], strict=True)
+    models: dict[tuple[str, str], set[str]] = {}
+    for engine, (model, _) in zip(engines, servers.served, strict=True):
+        models.setdefault(engine, set()).add(model.rpartition("/")[2])
+    return ", ".join(
+        f"{', '.join(sorted(names))} ({' '.join(engine)})"
+        for engine, names in sorted(models.items())
+    )
+
+
+def _point_of(loaded: LoadedScenario, load: Load) -> Point | None:
+    if not loaded.pools:
+        return point_of(loaded.scenario, loaded.base_dir, load)
+    pools = [pool.scenario for pool in loaded.pools.values()]
+    return point_of_pools(pools, loaded.base_dir, load)
+
+
 def nearest_to(loaded: LoadedScenario) -> dict[str, Any]:
     """The measured servers that are nearest to a scenario's, whatever their load; else empty."""
-    point = point_of(loaded.scenario, loaded.base_dir, _NO_LOAD)
-    if point is None:
+    point = _point_of(loaded, _NO_LOAD)
+    if point is None or loaded.pools:
         return {}
     servers, chosen = measured_servers(), calibration()
     distance = distances(servers, point, chosen.nearness)

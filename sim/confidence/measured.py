@@ -1,7 +1,9 @@
 """Measured servers, and how far off simulations of them were; a server under a load as a point.
 
 `measured.csv.gz` has a line for each server of the development half of NVIDIA's table
-(docs/hardware.md) with its load. `python -m silicon.confidence` writes it.
+(docs/hardware.md) with its load. `python -m silicon.confidence` writes it. `disaggregated.csv.gz`
+has the same of deployments with prefill and decode servers (docs/hardware-disaggregated.md);
+`python -m silicon.confidence_disaggregated` writes that.
 """
 
 import csv
@@ -39,9 +41,9 @@ class Point(NamedTuple):
             format is.
         gpu: `latency.system`.
         weight_bits: bits of a weight, on average.
-        num_gpus: GPUs of a replica.
+        num_gpus: GPUs of a replica; of disaggregated servers, all GPUs.
         prompt_tokens, output_tokens: means over requests.
-        concurrency: mean requests in a replica.
+        concurrency: mean requests in a replica; of disaggregated servers, in all of them.
     """
 
     engine: str
@@ -86,6 +88,18 @@ def point_of(scenario: Scenario, base_dir: Path, load: Load) -> Point | None:
     )
 
 
+def point_of_pools(pools: Sequence[Scenario], base_dir: Path, load: Load) -> Point | None:
+    """The point of disaggregated servers, with names of all pools where these differ."""
+    points = [point_of(pool, base_dir, load) for pool in pools]
+    known = [point for point in points if point is not None]
+    if len(known) < len(points):
+        return None
+    names = {name: ", ".join(dict.fromkeys(getattr(one, name) for one in known)) for name in NAMES}
+    sizes = zip(known, pools, strict=True)
+    num_gpus = sum(point.num_gpus * pool.replicas for point, pool in sizes)
+    return Point._make([*names.values(), known[-1].weight_bits, num_gpus, *load])
+
+
 def architecture_of(shape: ModelShape | None) -> str:
     """Experts or none, and the kinds of attention, such as `experts, latent attention`."""
     if shape is None:
@@ -110,7 +124,7 @@ def _weight_bits(section: AiconfiguratorLatencyConfig, shape: ModelShape | None)
     return _UNQUANTIZED_BITS if shape is None else 8 * shape.weight_bytes / shape.num_parameters
 
 
-FILE = "measured.csv.gz"
+FILE, DISAGGREGATED_FILE = "measured.csv.gz", "disaggregated.csv.gz"
 # Fields of a point: names, which are equal or not, and sizes, which are more or less alike.
 NAMES = ("engine", "version", "architecture", "model", "gpu")
 SIZES = ("weight_bits", "num_gpus", "prompt_tokens", "output_tokens", "concurrency")
@@ -186,9 +200,10 @@ def sizes_of(point: Point) -> Float64:
 
 
 @cache
-def measured_servers() -> MeasuredServers:
-    """The measured servers of the development half."""
-    packed = files(__package__).joinpath(FILE).read_bytes()
+def measured_servers(*, disaggregated: bool = False) -> MeasuredServers:
+    """The measured servers of the development half, or the disaggregated ones of it."""
+    name = DISAGGREGATED_FILE if disaggregated else FILE
+    packed = files(__package__).joinpath(name).read_bytes()
     lines = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode())))
     points = [
         Point._make([*(line[name] for name in NAMES), *(float(line[name]) for name in SIZES)])

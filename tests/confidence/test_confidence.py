@@ -301,6 +301,50 @@ def test_servers_unlike_all_measured_ones_have_no_interval(old, new, reason):
     assert found == NOTHING
 
 
+APART = """\
+model: deepseek-ai/DeepSeek-R1
+latency: {kind: aiconfigurator, system: gb200, backend: sglang, tp: 4, moe_ep: 4}
+scheduler: {family: sglang, version: 0.5.9}
+transfer: {bandwidth_gb_s: 900}
+pools:
+  prefill: {role: prefill, replicas: 2, host: {front_end_s: 0.06, step_gap_s: 0.1}}
+  decode: {role: decode, replicas: 1, host: {front_end_s: 0.0624}}
+"""
+
+
+def test_disaggregated_servers_have_the_intervals_of_such_servers():
+    """All GPUs and all requests count, and the names are those of both pools."""
+    pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
+    found = confidence(APART + CLOSED)
+    assert (found["measured"], found["lacks"]) == (57, "nothing")
+    assert found["mean_ttft_ms"]["low"] < found["mean_ttft_ms"]["expected"]
+    assert found["mean_tpot_ms"]["high"] > found["mean_tpot_ms"]["expected"]
+    assert found["nearest"][0]["gpu"] == "gb200"
+    other = confidence(APART.replace("gb200", "h200_sxm") + CLOSED)
+    assert other["lacks"] == "gpu"
+    assert "expected" not in other["mean_tpot_ms"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("version: 0.5.9", "", "DeepSeek-R1, DeepSeek-V3.1-NVFP4 (sglang 0.5.9), "),
+        ("front_end_s: 0.06,", "front_end_s: 0.01,", "behind Dynamo's front end"),
+        ("DeepSeek-R1", "DeepSeek-V3.2", "only "),
+        ("family: sglang, version: 0.5.9", "family: vllm, version: 0.33.0", "only "),
+        ("host: {front_end_s: 0.0624}", "", "section host"),
+    ],
+)
+def test_disaggregated_servers_that_nobody_measured_have_none(old, new, reason):
+    """Another version, front end or model: the line says what was measured."""
+    pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
+    text = APART.replace(old, new)
+    assert text != APART
+    found = confidence(text + CLOSED)
+    assert reason in found.pop("no_interval")
+    assert found == NOTHING
+
+
 def test_text_of_an_interval_says_whose_it_is():
     """The first line what step times rest on, then the ends and the servers."""
     found = confidence(OPERATORS + CLOSED, latency_source="package")
