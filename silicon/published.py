@@ -127,6 +127,8 @@ def _gpu(hardware: str) -> str | None:
 def _by_version(line: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     """The two commands and changes of the scenario, for the version that the publication names."""
     server, client = line["server_cmd"].replace("```", ""), line["bench_cmd"]
+    # A slip of one page, which repeats the words of the server's command.
+    client = client.replace("sglang serve --backend", "python -m sglang.bench_serving --backend")
     words = [_SAME_SHAPE.get(word, word) for word in server.split()]
     digits = str(line["env"].get("sglang_version") or "").split(".post")[0].rstrip("+").split(".")
     if not all(part.isdigit() for part in digits):
