@@ -212,12 +212,8 @@ def _metrics(log: RunLog, rates: Served, pool: LoggedPool, work: SingleSteps) ->
 
 def _over_time(log: RunLog, work: SingleSteps, pool: LoggedPool) -> Group:
     """Means over the window, or else over the time from the first arrival to the last finish."""
-    requests = log.measured().requests
-    finished = finished_mask(requests)
-    span_ns = log.window_ns
-    if span_ns is None and finished.any():
-        span_ns = int(requests.arrival_ns.min()), int(requests.finish_ns[finished].max())
-    if span_ns is None or span_ns[0] >= span_ns[1]:
+    span_ns = span_of(log)
+    if span_ns is None:
         return {}
     edges_ns = np.array(span_ns, dtype=np.float64)
     waiting, running = (float(each.means(edges_ns)[0]) for each in sizes_of_pool(log, pool))
@@ -226,7 +222,7 @@ def _over_time(log: RunLog, work: SingleSteps, pool: LoggedPool) -> Group:
         float(tokens_per_s(work, amount, edges_ns)[0])
         for amount in (device_ns, work.num_prefill_tokens, work.num_decode_tokens)
     )
-    num_places = _mean_servers(log, pool, *span_ns) * pool.micro_batches
+    num_places = mean_servers(log, pool, *span_ns) * pool.micro_batches
     return {
         "busy_pct": ratio(100 * num_computing / NS_PER_S, num_places),
         "mean_running": running,
@@ -236,7 +232,17 @@ def _over_time(log: RunLog, work: SingleSteps, pool: LoggedPool) -> Group:
     }
 
 
-def _mean_servers(log: RunLog, pool: LoggedPool, begin_ns: int, end_ns: int) -> float:
+def span_of(log: RunLog) -> tuple[int, int] | None:
+    """The window, or else from the first arrival to the last finish; None: no time passes."""
+    requests = log.measured().requests
+    finished = finished_mask(requests)
+    span_ns = log.window_ns
+    if span_ns is None and finished.any():
+        span_ns = int(requests.arrival_ns.min()), int(requests.finish_ns[finished].max())
+    return None if span_ns is None or span_ns[0] >= span_ns[1] else span_ns
+
+
+def mean_servers(log: RunLog, pool: LoggedPool, begin_ns: int, end_ns: int) -> float:
     """The servers of a pool, or their ranks; with autoscale, their mean number."""
     fleet = FleetLog.of(log.meta)
     if fleet is None:

@@ -20,6 +20,7 @@ from sim.metrics.latencies import (
     status_mask,
 )
 from sim.metrics.pools import handover_metrics, phases, pool_metrics
+from sim.metrics.power import power_metrics
 from sim.metrics.rates import (
     Served,
     admitted_mask,
@@ -86,6 +87,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **_counts(requests),
         "request_rate": request_rate(requests, log.window_ns),
         **fleet_metrics(log, requests.arrival_ns, good, slo),
+        **power_metrics(log, rates),
         "simulated_steps": int(measured.steps.num_steps.sum()),
         **handover_metrics(measured, log),
         **pool_metrics(log, rates),

@@ -40,6 +40,7 @@ _TOTALS = (
     "request_throughput", "request_goodput", "slo_attainment", "output_throughput",
     "total_throughput", "concurrency", "cache_hit_rate_pct", "max_wait_ms", "retractions",
     "preemptions", "aged", "gpu_hours", "mean_replicas", "replica_starts", "time_below_slo_s",
+    "mean_power_w", "energy_kwh", "joules_per_output_token", "joules_per_token",
     "jain_ttft", "jain_throughput", "slowest_5pct_ttft_share_pct",
 )  # fmt: skip
 _OF_GROUPS = ("completed", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",

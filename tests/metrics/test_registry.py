@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from sim.metrics.power import ServerPower
 from sim.metrics.registry import GROUP_METRICS, POOL_METRICS, RUN_METRICS, MetricName, metric_names
 from sim.metrics.summary import summarise
 from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState
@@ -15,6 +16,7 @@ def summary(pools_log):
     fleet = FleetLog([FleetEvent(0, 0, ReplicaState.UP)], [1])
     meta = {**log.meta, "host_cache_tokens": 1, "num_speculative_tokens": 3}
     meta["fleet"] = fleet.to_meta()
+    meta["power"] = [ServerPower(100, 400, 30, 600, 700)._asdict() for _ in log.pools]
     return summarise(replace(log, meta=meta))
 
 

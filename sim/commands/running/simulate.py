@@ -20,9 +20,10 @@ from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
 from sim.engine.server_config import BOTH
 from sim.families import family_named
-from sim.latency.config import parallelism
+from sim.latency.config import ProfileLatencyConfig, parallelism
 from sim.latency.kv_memory import KvBytes
 from sim.latency.model import Ranged, RangeReport, each_latency, latency_source
+from sim.latency.profile.format import load_profile
 from sim.metrics.latencies import Slo
 from sim.metrics.series import with_window
 from sim.metrics.summary import Summary, summarise
@@ -127,6 +128,20 @@ def source_of(built: BuiltScenario) -> str:
     return "; ".join(source for source in dict.fromkeys(found) if source is not None)
 
 
+def power_of(built: BuiltScenario) -> list[dict[str, float]] | None:
+    """The power of each pool's servers, or of the only ones; None: that of some is not known."""
+    found = []
+    for servers in list(built.pools.values()) or [built]:
+        latency, base_dir = servers.loaded.scenario.latency, servers.loaded.base_dir
+        profile = None
+        if isinstance(latency, ProfileLatencyConfig):
+            profile = load_profile(latency.path, base_dir)
+        if profile is None or profile.power is None:
+            return None
+        found.append(profile.power.of_server()._asdict())
+    return found
+
+
 def simulate_built(
     built: BuiltScenario, options: RunOptions, simulation: Simulation = simulate_here
 ) -> RunLog:
@@ -134,8 +149,8 @@ def simulate_built(
 
     The log's `meta` also says where step times come from (`latency_source`), how many steps were
     outside of the ranges in which the latency models were measured (`left_range`), what a trace's
-    reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
-    (`client`), if one did.
+    reader left out or estimated (`traffic_notes`), which benchmark's client sent the requests
+    (`client`), if one did, and the `power` of the servers, if it was measured.
     """
     source = source_of(built)
     if source:
@@ -145,6 +160,8 @@ def simulate_built(
         options = replace(options, meta={**options.meta, "traffic_notes": notes})
     if built.workload.client is not None:
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
+    if (power := power_of(built)) is not None:
+        options = replace(options, meta={**options.meta, "power": power})
     if not built.foresees:
         options = replace(options, fast_forward=False)
     log, ranges = simulation(built, options)

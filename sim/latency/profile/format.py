@@ -16,6 +16,7 @@ from sim.core.errors import InputError, unknown_name
 from sim.core.files import located
 from sim.core.packed import STDIN, parse_json_object, read_text
 from sim.latency.profile.quantities import MODE_TERMS, ModeTerms
+from sim.metrics.power import ServerPower
 from sim.validation import StrictModel
 
 # Version 1 has no `launch`.
@@ -153,6 +154,42 @@ class Spread(StrictModel):
     variance_pct: float
 
 
+Watts = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class Power(StrictModel):
+    """Power of a server's GPUs, all together, and what it was fitted to.
+
+    Attributes:
+        gpus: how many GPUs the watts are of.
+        idle_w, decode_w, doubling_w, prefill_w, limit_w: see `sim.metrics.power.ServerPower`.
+        idle_measured: the server was seen without a step; otherwise `idle_w` is the lowest reading.
+        sources: the files of readings.
+        windows, window_s: to how many stretches of time it was fitted, and how long each was.
+        decode_rows: the measured range.
+        clock_mhz: of the SMs during steps; None: not in the readings.
+        errors: of the watts of windows that the fit did not see.
+    """
+
+    gpus: Annotated[int, Field(ge=1)]
+    idle_w: Watts
+    decode_w: Watts
+    doubling_w: Watts
+    prefill_w: Watts
+    limit_w: Watts
+    idle_measured: bool
+    sources: tuple[str, ...]
+    windows: Count
+    window_s: Amount
+    decode_rows: Range
+    clock_mhz: Range | None
+    errors: Errors
+
+    def of_server(self) -> ServerPower:
+        """What a run's power is computed from."""
+        return ServerPower(*(getattr(self, name) for name in ServerPower._fields))
+
+
 class LatencyProfile(StrictModel):
     """The content of a profile file."""
 
@@ -168,6 +205,7 @@ class LatencyProfile(StrictModel):
     launch: dict[ModeName, FittedTerms] = Field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
     decode_spread: Spread | None
+    power: Power | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -211,7 +249,10 @@ def parse_profile(text: str, where: str) -> LatencyProfile:
 
 def profile_text(profile: LatencyProfile) -> str:
     """The text of a profile: the same profile always gives the same bytes."""
-    text = json.dumps(profile.model_dump(), indent=2, allow_nan=False, ensure_ascii=False)
+    unknown = {"power"} if profile.power is None else set()
+    text = json.dumps(
+        profile.model_dump(exclude=unknown), indent=2, allow_nan=False, ensure_ascii=False
+    )
     # Put each list of numbers on one line, so that tables are readable. Strings never match,
     # because JSON strings have no line breaks.
     numbers = re.compile(r"\[\n\s+([-+0-9.e]+(?:,\n\s+[-+0-9.e]+)*)\n\s+\]")
