@@ -55,6 +55,20 @@ def fit(
         int | None,
         typer.Option(min=0, help="seed of the random division into these parts; default: 0"),
     ] = None,
+    power: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="CSV",
+            help="of logs: what nvidia-smi or DCGM read of the GPUs' power meanwhile; repeatable",
+        ),
+    ] = None,
+    power_offset: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="with --power: added to its times to get the log's; default: 0, of run logs found",
+        ),
+    ] = None,
     scenario: Scenario = None,
     set_: Set = None,
     first: First = None,
@@ -99,6 +113,7 @@ def fit(
     """
     from calibrate.commands.modes import are_results, are_server_logs, only_with, the_one_run
 
+    of_power = {"--power": power or None, "--power-offset": power_offset}
     of_results = {
         "--kind": kind, "--template": template, "--server": server, "--hardware": hardware,
         "--try": try_, "--from": from_, "--line": line,
@@ -109,7 +124,8 @@ def fit(
         from calibrate.commands.fit_results import FitOptions, fit_results
         from sim.workload.results.model import ReadOptions
 
-        only_with("run logs", {"--name": name, "--label": label, "--folds": folds, "--seed": seed})
+        of_logs = {"--name": name, "--label": label, "--folds": folds, "--seed": seed, **of_power}
+        only_with("run logs", of_logs)
         with_scenario = {"--per-request": per_request, "--measured-arrivals": measured_arrivals}
         only_with("--scenario", with_scenario)
         about = FitServerOptions(kind=kind, template=template, server=server, hardware=hardware)
@@ -122,24 +138,39 @@ def fit(
         fit_results(logs, out, options)
         return
     only_with("results of a benchmark", of_results)
+    readings = None
+    if power:
+        from calibrate.power.add import PowerReadings
+
+        readings = PowerReadings.of(power, power_offset)
+    else:
+        only_with("--power", {"--power-offset": power_offset})
     if scenario is None and are_server_logs(logs):
         beside = {"--set": set_, "--first": first, "--per-request": per_request}
         only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
         only_with("run logs", {"--folds": folds})
         from calibrate.commands.fit_server_logs import fit_server_logs
 
-        fit_server_logs(logs, out, name=name, label=label or "", seed=seed or 0)
+        fit_server_logs(logs, out, name=name, label=label or "", seed=seed or 0, power=readings)
         return
     if scenario is None:
         beside = {"--set": set_, "--first": first, "--per-request": per_request}
         only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
         from calibrate.commands.fit_run_logs import fit_run_logs
 
-        fit_run_logs(logs, out, name=name, label=label or "", num_folds=folds or 5, seed=seed or 0)
+        fit_run_logs(
+            logs,
+            out,
+            name=name,
+            label=label or "",
+            num_folds=folds or 5,
+            seed=seed or 0,
+            power=readings,
+        )
         return
     only_with(
         "run logs, not with --scenario",
-        {"--name": name, "--label": label, "--folds": folds, "--seed": seed},
+        {"--name": name, "--label": label, "--folds": folds, "--seed": seed, **of_power},
     )
     from calibrate.commands.fit_host import fit_host
     from calibrate.commands.measured_input import MeasuredInput

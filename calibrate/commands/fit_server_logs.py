@@ -2,21 +2,35 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.commands.output import print_line, print_table
 from sim.core.errors import InputError
 from sim.core.files import check_target, refuse_input, write_text
 
+if TYPE_CHECKING:
+    from calibrate.power.add import PowerReadings
+
 
 def fit_server_logs(
-    logs: Sequence[Path], output: Path, *, name: str | None, label: str, seed: int
+    logs: Sequence[Path],
+    output: Path,
+    *,
+    name: str | None,
+    label: str,
+    seed: int,
+    power: "PowerReadings | None" = None,
 ) -> None:
     """Fit a profile to the logs of one server under several loads, write it, and print its errors.
+
+    With readings of `power`, the profile has the server's power, too.
 
     Raises:
         InputError: a log is bad (see `calibrate.server_logs.fit`), its model is not known, or the
             file cannot be written.
     """
+    from calibrate.commands.print_power import print_power
+    from calibrate.power.add import with_power_of_server_logs
     from calibrate.server_logs.fit import fit_server_logs as fit
     from calibrate.tables import error_table, term_table
     from sim.commands.import_server_log import model_of_log
@@ -30,7 +44,9 @@ def fit_server_logs(
     found = fit(logs, name=name or output.stem, label=label, seed=seed)
     key, _ = model_of_log(found.server.model, None)
     shape = shape_of(find_model(key, Path()))
-    write_text(output, profile_text(found.profile.model_copy(update={"model": shape.name})))
+    profile = found.profile.model_copy(update={"model": shape.name})
+    added = None if power is None else with_power_of_server_logs(profile, logs, power)
+    write_text(output, profile_text(profile if added is None else added.profile))
     print_table(error_table(found.profile))
     print_table(term_table(found.profile))
     print_line(
@@ -46,4 +62,5 @@ def fit_server_logs(
     print_line("A log does not have the front end's time: host.front_end_s is not known from it.")
     for note in found.notes:
         print_line(note)
+    print_power(added)
     print_line(f"profile: {output}")

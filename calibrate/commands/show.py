@@ -13,6 +13,7 @@ def show(
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="file, or shipped name")],
 ) -> None:
     """Show what a profile was measured on, where it holds and how wrong it is."""
+    from calibrate.power.add import power_lines
     from calibrate.tables import (
         error_table,
         fingerprint_table,
@@ -31,3 +32,6 @@ def show(
         print_table(left_out_table(loaded))
     for remark in remarks(loaded):
         print_line(remark)
+    if loaded.power is not None:
+        for line in power_lines(loaded.power):
+            print_line(line)

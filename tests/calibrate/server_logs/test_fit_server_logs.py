@@ -1,18 +1,22 @@
 """Logs in SGLang's form, of a server whose step times are known: the fit finds them again."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from calibrate.cli import main
 from calibrate.server_logs.fit import fit_server_logs
-from sim.commands.running.simulate import simulate_here
+from sim.commands.running.simulate import run_built, simulate_here
 from sim.core.batch import ForwardMode
 from sim.des.run import RunOptions
 from sim.latency.features import StepFeatures
 from sim.latency.profile.format import read_profile
 from sim.latency.profile.model import ModeTime
+from sim.metrics.power import ServerPower
+from sim.metrics.summary import summarise
 from sim.runlog.run_log_file import read_decisions
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
@@ -67,7 +71,26 @@ def log_of(folder, clients, each=12, model="Qwen/Qwen3-32B"):
         )
     path = folder / f"c{clients}.log"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_power(path.with_suffix(".csv"), steps, begin)
     return path
+
+
+POWER = ServerPower(idle_w=500, decode_w=900, doubling_w=300, prefill_w=2500, limit_w=4000)
+
+
+def write_power(path, steps, begin):
+    """What nvidia-smi read of four GPUs meanwhile, once a second: the mean of the second before."""
+    starts_s = np.array([step["t_start_ns"] / 1e9 for step in steps])
+    ends_s = np.array([step["t_end_ns"] / 1e9 for step in steps])
+    rows = np.array([step["n_decode"] for step in steps])
+    added_w = POWER.busy_w(rows, np.array([bool(step["prefill"]) for step in steps])) - 500
+    lines = ["timestamp, index, power.draw [W], clocks.sm [MHz]"]
+    for second in range(1, int(ends_s[-1]) + 12):
+        share = np.minimum(ends_s, second) - np.maximum(starts_s, second - 1)
+        watts = 500 + float((added_w * np.maximum(share, 0)).sum())
+        stamp = f"{begin + timedelta(seconds=second):%Y/%m/%d %H:%M:%S}.000"
+        lines += [f"{stamp}, {gpu}, {watts / 4:.2f} W, 1980 MHz" for gpu in range(4)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +126,26 @@ def test_command_writes_a_profile_that_a_scenario_can_use(logs, tmp_path, capsys
     assert (profile.model, profile.label) == ("Qwen/Qwen3-32B", "two loads")
     assert [source.file for source in profile.created_from] == ["c2.log", "c24.log"]
     assert json.loads(path.read_text())["modes"].keys() == {"decode", "extend"}
+
+
+def test_power_beside_the_logs_is_found_again_and_a_run_has_it(logs, tmp_path, capsys):
+    """Per GPU and second as nvidia-smi writes it; the stamps of the log have whole seconds."""
+    path = tmp_path / "profile.json"
+    power_csv = logs[1].with_suffix(".csv")
+    assert main(["fit", str(logs[1]), "--power", str(power_csv), "-o", str(path)]) == 0
+    assert "power of 4 GPUs: idle" in capsys.readouterr().out
+    power = read_profile(path).power
+    assert (power.gpus, power.clock_mhz.low, power.sources) == (4, 1980, ("c24.csv",))
+    at_24 = power.decode_w + power.doubling_w * np.log2(24)
+    assert at_24 == pytest.approx(900 + 300 * np.log2(24), rel=0.02)
+    assert power.prefill_w == pytest.approx(2500, rel=0.1)
+    text = SCENARIO.format(clients=12, each=8)
+    known = run_built(build(load_scenario_text(text)))
+    energy = {**known.meta, "power": [POWER._asdict()]}
+    override = f"latency={{kind: profile, path: {path}}}"
+    found = summarise(run_built(build(load_scenario_text(text, [override]))))
+    expected = summarise(replace(known, meta=energy))
+    assert found["mean_power_w"] == pytest.approx(expected["mean_power_w"], rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""Adds the power of a server to the profile of its logs, and says how good it is."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from calibrate.power.fit import LoadError, fit_power
+from calibrate.power.readings import Readings, read_readings
+from calibrate.power.windows import (
+    Steps,
+    Windows,
+    offset_of_run_log,
+    steps_of_run_log,
+    steps_of_server_log,
+    windows_of,
+)
+from sim.core.errors import InputError
+from sim.latency.profile.format import LatencyProfile, Power
+from sim.tables.table import Table, columns_of, number
+
+
+class PowerReadings(NamedTuple):
+    """The readings of each file, and the seconds added to their times; None: found, or 0."""
+
+    files: Sequence[Readings]
+    offset_s: float | None
+
+    @classmethod
+    def of(cls, paths: Sequence[Path], offset_s: float | None) -> "PowerReadings":
+        """Read the files. Raises InputError, see `read_readings`."""
+        return cls([read_readings(path) for path in paths], offset_s)
+
+
+class Added(NamedTuple):
+    """A profile with power, and what to print about it."""
+
+    profile: LatencyProfile
+    table: Table
+    lines: Sequence[str]
+
+
+def with_power_of_server_logs(
+    profile: LatencyProfile, logs: Sequence[Path], read: PowerReadings
+) -> Added:
+    """The profile with the power of the server that wrote these logs.
+
+    Logs and readings have times of day: the readings of all files are taken together.
+
+    Raises:
+        InputError: logs cannot be read, or are of another time than the readings.
+    """
+    readings = [reading for each in read.files for reading in each.readings]
+    steps = [steps_of_server_log(path, profile) for path in logs]
+    windows = [windows_of(each, readings, read.offset_s or 0.0) for each in steps]
+    return _added(profile, steps, windows, read.files, [])
+
+
+def with_power_of_run_logs(
+    profile: LatencyProfile, logs: Sequence[Path], read: PowerReadings
+) -> Added:
+    """The same of run logs, each with a file of its own: their clocks begin with the run.
+
+    Raises:
+        InputError: as above, or there is not one file for each log that has steps.
+    """
+    steps = [each for each in map(steps_of_run_log, logs) if each is not None]
+    if len(steps) != len(read.files):
+        reason = f"{len(read.files)} of them for {len(steps)} run logs with steps"
+        raise InputError(f"--power: one file for each run log, in their order, got {reason}")
+    windows, lines = [], []
+    for each, found in zip(steps, read.files, strict=True):
+        offset_s = read.offset_s
+        if offset_s is None:
+            offset_s, correlation = offset_of_run_log(each, found.readings)
+            lines.append(
+                f"{found.path.name}: its clock and that of {each.path.name} were matched by what"
+                f" steps draw: correlation {correlation:.3f}, --power-offset {offset_s:.1f}"
+            )
+        windows.append(windows_of(each, found.readings, offset_s))
+    return _added(profile, steps, windows, read.files, lines)
+
+
+def _added(
+    profile: LatencyProfile,
+    steps: Sequence[Steps],
+    windows: Sequence[Windows],
+    files: Sequence[Readings],
+    lines: Sequence[str],
+) -> Added:
+    found = fit_power(windows, steps, [each.path.name for each in files])
+    notes = [note for each in files if (note := each.note()) is not None]
+    return Added(
+        profile.model_copy(update={"power": found.power}),
+        _load_table(found.loads),
+        [*lines, *notes, *power_lines(found.power)],
+    )
+
+
+def _load_table(loads: Sequence[LoadError]) -> Table:
+    rows = [
+        (
+            each.log,
+            each.num_windows,
+            *map(number, (each.watts, each.fitted_w, _off_pct(each, each.fitted_w))),
+            number(None if each.left_out_w is None else _off_pct(each, each.left_out_w)),
+        )
+        for each in loads
+    ]
+    headings = ("windows", "watts", "fitted", "error %", "if left out %")
+    return Table(columns_of(("power",), headings), rows)
+
+
+def _off_pct(load: LoadError, watts: float) -> float:
+    return 100 * (watts / load.watts - 1)
+
+
+def power_lines(power: Power) -> Iterator[str]:
+    """A profile's power in words."""
+    gpus = "1 GPU" if power.gpus == 1 else f"{power.gpus} GPUs"
+    decode, doubling, prefill = (
+        number(watts) for watts in (power.decode_w, power.doubling_w, power.prefill_w)
+    )
+    yield (
+        f"power of {gpus}: idle {number(power.idle_w)} W, decode {decode} W at one row and"
+        f" {doubling} W more with each doubling, prefill {prefill} W; never more than"
+        f" {number(power.limit_w)} W"
+    )
+    rows = f"{power.decode_rows.low:.0f} to {power.decode_rows.high:.0f} decode rows"
+    clocks = "clocks not in the readings"
+    if power.clock_mhz is not None:
+        clocks = f"SM clocks of {power.clock_mhz.low:,.0f} to {power.clock_mhz.high:,.0f} MHz"
+    yield (
+        f"fitted to {power.windows:,} windows of {power.window_s:g} s, {rows}, {clocks};"
+        f" held-out windows are {power.errors.mape_pct:.1f} % off, their sum"
+        f" {power.errors.total_pct:+.1f} %"
+    )
+    if not power.idle_measured:
+        yield "The server was never seen idle: the lowest reading is taken for that."

@@ -1,0 +1,241 @@
+"""Steps and readings of power on one clock, cut into windows of equal length."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from calibrate.power.readings import Reading, gpus_of
+from sim.core.arrays import Float64, Int64
+from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.families import open_server_log
+from sim.latency.features import StepFeatures, graph_rows, line_features
+from sim.latency.profile.format import LatencyProfile
+from sim.latency.profile.model import ModeTime
+from sim.runlog.run_log_file import read_run_log
+from sim.server_log.records import Kind
+
+# nvidia-smi and DCGM give the mean of the second before (`power.draw` of Ampere and later; seen in
+# data/measured: readings follow the steps' busy share over that second best).
+_READING_LAG_S = 0.5
+# Times of a run log are exact. A server's log has whole seconds.
+RUN_LOG_WINDOW_S, SERVER_LOG_WINDOW_S = 2.0, 5.0
+_STAMP_S = 1.0
+# The clocks of a run log and of its readings are matched to this step.
+_MATCH_S = 0.1
+_MOST_SHIFTS, _MOST_READINGS = 20_000, 2_000
+_MOST_WINDOWS = 1_000_000
+_FEWEST_READINGS, _LEAST_CORRELATION = 8, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of one log. Arrays have shape [num_steps]; times are seconds of the log's clock.
+
+    Attributes:
+        begin_s, end_s: between which the step ran.
+        busy_s: how long the device worked on it, at most `end_s - begin_s`.
+        rows: decode rows.
+        prefill_tokens: prompt tokens; a step with any is a prefill step.
+        window_s: how long windows should be, so that the times are exact enough.
+    """
+
+    path: Path
+    begin_s: Float64
+    end_s: Float64
+    busy_s: Float64
+    rows: Int64
+    prefill_tokens: Int64
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Equal stretches of a log's time; arrays have shape [num_windows].
+
+    Attributes:
+        watts: mean of all GPUs together.
+        decode, doublings, prefill: shares of the time in decode steps, the same times log2 of the
+            rows, and in prefill steps.
+        lowest_w, highest_w: sums of each GPU's lowest and highest reading.
+    """
+
+    path: Path
+    watts: Float64
+    decode: Float64
+    doublings: Float64
+    prefill: Float64
+    lowest_w: float
+    highest_w: float
+    clocks_mhz: tuple[float, ...]
+    num_gpus: int
+    window_s: float
+
+
+def steps_of_run_log(path: Path) -> Steps | None:
+    """The steps of a run log; None: it has none, only points."""
+    lines = read_run_log(path).steps
+    if not lines:
+        return None
+    features = [line_features(line) for line in lines]
+    begin_s, end_s = (
+        np.array([line[key] for line in lines]) / NS_PER_S for key in ("t_start_ns", "t_end_ns")
+    )
+    return Steps(
+        path,
+        begin_s,
+        end_s,
+        end_s - begin_s,
+        np.array([step.num_decode_rows for step in features]),
+        np.array([step.num_prefill_tokens for step in features]),
+        RUN_LOG_WINDOW_S,
+    )
+
+
+def steps_of_server_log(path: Path, profile: LatencyProfile) -> Steps:
+    """The steps of an SGLang server's log, with times from the profile that was fitted to it.
+
+    A line was written during the second of its stamp, after the steps that it is about.
+    """
+    rows = [row for row in _server_steps(path, profile) if row is not None]
+    at_s, busy_s, decode_rows, tokens = (np.array(column) for column in zip(*rows, strict=True))
+    return Steps(
+        path, at_s - busy_s, at_s + _STAMP_S, busy_s, decode_rows, tokens, SERVER_LOG_WINDOW_S
+    )
+
+
+def _server_steps(
+    path: Path, profile: LatencyProfile
+) -> Iterator[tuple[float, float, int, int] | None]:
+    decode, extend = ModeTime(profile.modes["decode"]), ModeTime(profile.modes["extend"])
+    log = open_server_log([path])
+    for event in log.events():
+        fields, rank = event.fields, event.rank
+        if event.at_us is None or any((rank.dp, rank.pp, rank.tp, rank.ep)):
+            continue
+        names = ("num_running", "num_used_tokens", "num_new_tokens", "num_new_requests")
+        rows, context, tokens, new = (int(fields.get(name, 0) or 0) for name in names)  # type: ignore[arg-type]
+        if event.kind is Kind.DECODE and rows:
+            step = StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context)
+            steps = int(log.server.flags.get("decode_log_interval", 1))  # type: ignore[call-overload]
+            busy_ns = steps * decode.at(step, graph_rows(rows, profile.graph_sizes))
+            yield event.at_us / 1e6, busy_ns / NS_PER_S, rows, 0
+        elif event.kind is Kind.PREFILL and tokens:
+            step = StepFeatures(ForwardMode.EXTEND, tokens, 0, new, 0, 0, tokens)
+            yield event.at_us / 1e6, extend.at(step, 0) / NS_PER_S, 0, tokens
+
+
+def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Windows:
+    """Windows from the log's first step to its last, as far as every GPU was read in them.
+
+    `offset_s` is what is added to the readings' times to get the log's.
+
+    Raises:
+        InputError: there are none.
+    """
+    gpus = gpus_of(readings)
+    gaps_s = [np.diff([one.at_s for one in ones]) for ones in gpus.values() if len(ones) > 1]
+    window_s = max([steps.window_s, *(2 * float(np.median(each)) for each in gaps_s)])
+    begin_s, end_s = float(steps.begin_s.min()), float(steps.end_s.max())
+    if end_s - begin_s > _MOST_WINDOWS * window_s:
+        raise InputError(f"{steps.path}: lasts more than {_MOST_WINDOWS * window_s:,.0f} s")
+    edges_s = np.arange(begin_s, end_s + 1e-9, window_s)
+    sums: list[Float64] = []
+    for ones in gpus.values():
+        at_s = np.array([one.at_s for one in ones]) - _READING_LAG_S + offset_s
+        watts = np.array([one.watts for one in ones])
+        number, _ = np.histogram(at_s, edges_s)
+        total, _ = np.histogram(at_s, edges_s, weights=watts)
+        with np.errstate(invalid="ignore"):
+            sums.append(total / number)
+    watts = np.sum(sums, axis=0)
+    kept = np.isfinite(watts)
+    if len(edges_s) < 2 or not kept.any():
+        first, last = (stamp(each.at_s + offset_s) for each in (min(readings), max(readings)))
+        raise InputError(
+            f"{steps.path}: its steps are from {stamp(begin_s)} to {stamp(end_s)}, the readings of"
+            f" power from {first} to {last}: --power-offset adds seconds to the readings' times"
+        )
+    is_prefill = steps.prefill_tokens > 0
+    decode_s = np.where(is_prefill, 0.0, steps.busy_s)
+    doublings_s = decode_s * np.log2(np.maximum(steps.rows, 1))
+    parts = (decode_s, doublings_s, np.where(is_prefill, steps.busy_s, 0.0))
+    decode, doublings, prefill = (_spread(steps, part, edges_s)[kept] / window_s for part in parts)
+    # Times of a server's log are not exact: no window is busier than always.
+    busy = np.maximum(decode + prefill, 1.0)
+    during = [
+        one.clock_mhz
+        for one in readings
+        if one.clock_mhz is not None and begin_s <= one.at_s + offset_s <= end_s
+    ]
+    return Windows(
+        steps.path,
+        watts[kept],
+        decode / busy,
+        doublings / busy,
+        prefill / busy,
+        sum(min(one.watts for one in ones) for ones in gpus.values()),
+        sum(max(one.watts for one in ones) for ones in gpus.values()),
+        (min(during), max(during)) if during else (),
+        len(gpus),
+        window_s,
+    )
+
+
+def stamp(at_s: float) -> str:
+    return str(np.datetime64(round(at_s), "s")).replace("T", " ")
+
+
+def _spread(steps: Steps, amounts: Float64, edges_s: Float64) -> Float64:
+    """How much of the steps' amounts is in each window, if each is spread evenly over its step."""
+    at_s = np.concatenate((steps.begin_s, steps.end_s))
+    per_s = amounts / np.maximum(steps.end_s - steps.begin_s, 1e-9)
+    order = np.argsort(at_s, kind="stable")
+    rate = np.cumsum(np.concatenate((per_s, -per_s))[order])
+    at_s = at_s[order]
+    until = np.concatenate(([0.0], np.cumsum(rate[:-1] * np.diff(at_s))))
+    return np.diff(np.interp(edges_s, at_s, until))
+
+
+def offset_of_run_log(steps: Steps, readings: Sequence[Reading]) -> tuple[float, float]:
+    """The offset with which readings follow the steps best, and their correlation.
+
+    A run log's clock begins with the run, and nothing in the log says when that was.
+
+    Raises:
+        InputError: no offset makes the readings follow the steps.
+    """
+    gpus = gpus_of(readings)
+    first = next(iter(gpus.values()))
+    every = -(-len(first) // _MOST_READINGS)
+    at_s = np.array([one.at_s for one in first[::every]]) - _READING_LAG_S
+    watts = np.array([one.watts for one in first[::every]])
+    begin_s, end_s = float(steps.begin_s.min()), float(steps.end_s.max())
+    # Roughly what steps draw: more in large batches, most in prefill steps.
+    draw = np.where(steps.prefill_tokens > 0, 2.0, 1 + np.log2(np.maximum(steps.rows, 1)) / 8)
+    ends_s = np.linspace(begin_s - 2, end_s + 2, min(int((end_s - begin_s) / _MATCH_S) + 3, 10**6))
+    drawn = np.concatenate(([0.0], np.cumsum(_spread(steps, draw * steps.busy_s, ends_s))))
+    # The whole run lies within the readings, but for a second at either end.
+    low, high = begin_s - float(at_s[0]) + 1, end_s - float(at_s[-1]) - 1
+    shifts = np.linspace(high, low, min(int(max(low - high, 0) / _MATCH_S) + 1, _MOST_SHIFTS))
+    found = max(
+        ((_correlation(at_s + shift, watts, ends_s, drawn), float(shift)) for shift in shifts),
+        default=(0.0, 0.0),
+    )
+    if found[0] < _LEAST_CORRELATION:
+        reason = "no part of the readings of power follows its steps"
+        raise InputError(f"{steps.path}: {reason}: --power-offset says which")
+    return found[1], found[0]
+
+
+def _correlation(at_s: Float64, watts: Float64, ends_s: Float64, drawn: Float64) -> float:
+    """Of the readings during the run, and just before and after it."""
+    during = slice(*np.searchsorted(at_s, (ends_s[0], ends_s[-1])))
+    at_s, watts, half_s = at_s[during], watts[during], _READING_LAG_S
+    expected = np.interp(at_s + half_s, ends_s, drawn) - np.interp(at_s - half_s, ends_s, drawn)
+    if len(at_s) < _FEWEST_READINGS or not np.ptp(expected) or not np.ptp(watts):
+        return 0.0
+    return float(np.corrcoef(expected, watts)[0, 1])
