@@ -190,6 +190,23 @@ def file_cases() -> list[FuzzCase]:
         ),
         *(
             FuzzCase(
+                f"power {name}",
+                name,
+                mutation,
+                (
+                    f"calibrate fit run.jsonl --power {name} -o fitted.json",
+                    f"calibrate fit run.jsonl --power {name} --power-offset 0 -o fitted.json",
+                ),
+                2,
+            )
+            for name, mutation in (
+                ("power.csv", mutate.table),
+                ("power.txt", mutate.mutated_bytes),
+                ("power.prom", mutate.mutated_bytes),
+            )
+        ),
+        *(
+            FuzzCase(
                 name, target, mutate.json_lines, (f"calibrate fit {target} -o fitted.json",), 3
             )
             for name, target in (("points log", "points.jsonl"), ("graphs log", "graphs.jsonl"))

@@ -1,6 +1,7 @@
 """Good logs of real runs, and the profiles that are fitted to them."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def write_logs(folder: Path) -> None:
     text = shipped_profiles()["example/tiny-cpu"].read_text(encoding="utf-8")
     (folder / "profile.json").write_text(text, encoding="utf-8")
     (folder / "launched.json").write_text(json.dumps(_with_launch(text)), encoding="utf-8")
+    _write_power(folder)
     times = {
         "format": "servetwin-host-times",
         "version": 1,
@@ -36,6 +38,21 @@ def write_logs(folder: Path) -> None:
         "fit": {},
     }
     (folder / "host.json").write_text(json.dumps(times), encoding="utf-8")
+
+
+def _write_power(folder: Path) -> None:
+    """What nvidia-smi, its dmon and DCGM read beside the run, ten times a second."""
+    begin = datetime(2026, 11, 27, 10, tzinfo=UTC)
+    smi = ["timestamp, index, power.draw [W], clocks.sm [MHz]"]
+    dmon, metrics = ["#Date Time gpu pwr pclk"], []
+    for number in range(400):
+        at, watts = begin + timedelta(seconds=number / 10), 300 + 5 * (number % 37)
+        smi.append(f"{at:%Y/%m/%d %H:%M:%S.%f}, {number % 2}, {watts} W, 1980 MHz")
+        dmon.append(f"{at:%Y%m%d %H:%M:%S} {number % 2} {watts} 1980")
+        metrics.append(f"# scraped {round(1e6 * at.timestamp())}")
+        metrics.append(f'DCGM_FI_DEV_POWER_USAGE{{gpu="{number % 2}",UUID="x"}} {watts}')
+    for name, lines in (("power.csv", smi), ("power.txt", dmon), ("power.prom", metrics)):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _points() -> list[dict[str, Any]]:
@@ -76,8 +93,20 @@ def _with_launch(text: str) -> dict[str, Any]:
     profile: dict[str, Any] = json.loads(text)
     errors = profile["modes"]["extend"]["errors"]
     terms = [{"term": "constant", "knee": 0, "ns": 2e6}, {"term": "tokens", "knee": 0, "ns": 10}]
+    watts = dict.fromkeys(("idle_w", "decode_w", "doubling_w", "prefill_w", "limit_w"), 300.0)
     return profile | {
         "schema_version": 2,
+        "power": {
+            **watts,
+            "gpus": 2,
+            "idle_measured": True,
+            "sources": ["power.csv"],
+            "windows": 9,
+            "window_s": 2.0,
+            "decode_rows": {"low": 1, "high": 8},
+            "clock_mhz": None,
+            "errors": errors,
+        },
         "graph_sizes": _GRAPHS,
         "launch": {
             "extend": {"terms": terms, "errors": errors},

@@ -18,6 +18,9 @@ from sim.core.errors import InputError
 from sim.latency.profile.format import LatencyProfile, Power
 from sim.tables.table import Table, columns_of, number
 
+# From the year 0 to the present.
+_MOST_OFFSET_S = 1e11
+
 
 class PowerReadings(NamedTuple):
     """The readings of each file, and the seconds added to their times; None: found, or 0."""
@@ -27,7 +30,9 @@ class PowerReadings(NamedTuple):
 
     @classmethod
     def of(cls, paths: Sequence[Path], offset_s: float | None) -> "PowerReadings":
-        """Read the files. Raises InputError, see `read_readings`."""
+        """Read the files. Raises InputError for a bad file, or an offset that is none."""
+        if offset_s is not None and not abs(offset_s) <= _MOST_OFFSET_S:
+            raise InputError(f"--power-offset {offset_s}: must be a number of seconds")
         return cls([read_readings(path) for path in paths], offset_s)
 
 
@@ -89,6 +94,8 @@ def _added(
 ) -> Added:
     found = fit_power(windows, steps, [each.path.name for each in files])
     notes = [note for each in files if (note := each.note()) is not None]
+    if len(windows) == 1:
+        notes.append("One log alone: other loads may be far off. Give the lightest and heaviest.")
     return Added(
         profile.model_copy(update={"power": found.power}),
         _load_table(found.loads),

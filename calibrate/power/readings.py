@@ -253,4 +253,8 @@ def gpus_of(readings: Iterable[Reading]) -> Mapping[str, list[Reading]]:
     found: dict[str, list[Reading]] = {}
     for reading in readings:
         found.setdefault(reading.gpu, []).append(reading)
-    return {gpu: sorted(ones) for gpu, ones in found.items()}
+    return {gpu: sorted(ones, key=_at_s) for gpu, ones in found.items()}
+
+
+def _at_s(reading: Reading) -> float:
+    return reading.at_s

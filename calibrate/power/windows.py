@@ -154,7 +154,8 @@ def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Wi
     watts = np.sum(sums, axis=0)
     kept = np.isfinite(watts)
     if len(edges_s) < 2 or not kept.any():
-        first, last = (stamp(each.at_s + offset_s) for each in (min(readings), max(readings)))
+        read_s = [one.at_s + offset_s for one in readings]
+        first, last = stamp(min(read_s)), stamp(max(read_s))
         raise InputError(
             f"{steps.path}: its steps are from {stamp(begin_s)} to {stamp(end_s)}, the readings of"
             f" power from {first} to {last}: --power-offset adds seconds to the readings' times"

@@ -130,6 +130,16 @@ def test_readings_of_another_time_are_refused():
         windows_of(steps, read_beside(steps, offset_s=1000), 0.0)
 
 
+def test_readings_of_one_moment_need_not_be_alike():
+    """One has a clock, and the other has none."""
+    steps = steps_of(60)
+    readings = read_beside(steps)
+    twice = [*readings, readings[50]._replace(clock_mhz=None)]
+    assert windows_of(steps, twice, 0.0).watts == pytest.approx(
+        windows_of(steps, readings, 0.0).watts, rel=1e-3
+    )
+
+
 def test_too_few_windows_are_refused():
     steps = steps_of(10)
     with pytest.raises(InputError, match="too few"):

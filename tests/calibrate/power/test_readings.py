@@ -123,3 +123,13 @@ def test_file_without_readings_gets_one_line(tmp_path, capsys, text, reason):
     assert error.count("\n") == 1
     assert error.startswith(f"calibrate: {path}: ")
     assert reason in error
+
+
+@pytest.mark.parametrize("offset", ["nan", "inf", "-1e12"])
+def test_offset_that_is_no_number_of_seconds_is_refused(tmp_path, capsys, offset):
+    path, log = written(tmp_path, SMI), written(tmp_path, "{}\n", "run.jsonl")
+    options = ["--power", str(path), f"--power-offset={offset}", "-o", str(tmp_path / "p.json")]
+    assert main(["fit", str(log), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("calibrate: --power-offset ")
+    assert error.count("\n") == 1
