@@ -72,6 +72,7 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
     ("plan", "max_gpus"): "--max-gpus",
+    ("plan", "max_kw"): "--max-kw",
     ("plan", "disaggregated", "gpu_bandwidth_gb_s"): "--disaggregated",
 }
 
@@ -106,6 +107,10 @@ class Question:
         without_file("requests/s of all users; without it, --max-gpus asks for the most"),
     ] = None
     max_gpus: Annotated[int | None, without_file("most GPUs of a deployment", metavar="N")] = None
+    max_kw: Annotated[
+        float | None,
+        without_file("most power of a deployment's GPUs, where it was measured", metavar="KW"),
+    ] = None
     prompt_tokens: Annotated[int | None, without_file("mean length of prompts", min=1)] = None
     output_tokens: Annotated[int | None, without_file("mean length of answers", min=1)] = None
     ttft_ms: Annotated[float | None, without_file("limit on the time to the first token")] = None
@@ -188,6 +193,7 @@ class Question:
                     else {"rate_rps": rate_rps, "headroom_step": _HEADROOM_STEP}
                 ),
                 **({} if self.max_gpus is None else {"max_gpus": self.max_gpus}),
+                **({} if self.max_kw is None else {"max_kw": self.max_kw}),
                 "seeds": _SEEDS,
                 "num_shown": _NUM_SHOWN,
                 "gpus": {name_of[gpu.name]: price for gpu, price in gpus},

@@ -63,6 +63,7 @@ class Hardware:
         fp8_flops_per_s: dense fp8 peak; None: there is no such arithmetic.
         fp4_flops_per_s: dense fp4 peak; None: there is no such arithmetic.
         link_bytes_per_s: to other accelerators of the server, in one direction.
+        board_w: the most that it may draw, as it is set when it is delivered.
         system: what the package aiconfigurator-core calls it; None: it does not know it.
     """
 
@@ -73,6 +74,7 @@ class Hardware:
     fp8_flops_per_s: float | None
     fp4_flops_per_s: float | None
     link_bytes_per_s: float
+    board_w: float
     system: str | None = None
 
     def flops_per_s(self, arithmetic: Arithmetic) -> float:
@@ -87,6 +89,7 @@ def _row(
     gb_per_s: float,
     memory_gib: float,
     link_gb_per_s: float,
+    board_w: float,
     system: str | None = None,
 ) -> Hardware:
     """A row of the table; `tflops` are the dense peaks of bf16, fp8 and fp4."""
@@ -100,6 +103,7 @@ def _row(
         fp8_flops_per_s=fp8,
         fp4_flops_per_s=fp4,
         link_bytes_per_s=link_gb_per_s * 1e9,
+        board_w=board_w,
         system=system,
     )
 
@@ -108,21 +112,21 @@ def _row(
 HARDWARE: Mapping[str, Hardware] = {
     hardware.name: hardware
     for hardware in (
-        _row("h200-sxm", (989, 1979, None), 4800, 141, 450, "h200_sxm"),
-        _row("h100-sxm", (989, 1979, None), 3350, 80, 450, "h100_sxm"),
-        _row("h100-pcie", (756, 1513, None), 2000, 80, 64, "h100_pcie"),
-        _row("h20", (148, 296, None), 4000, 96, 450),
-        _row("b200-sxm", (2250, 4500, 9000), 7700, 180, 900, "b200_sxm"),
-        _row("b300-sxm", (2250, 4500, 13500), 7750, 268, 900, "b300_sxm"),
-        _row("gb200", (2500, 5000, 10000), 8000, 186, 900, "gb200"),
-        _row("gb300", (2500, 5000, 15000), 8000, 278, 900, "gb300"),
-        _row("a100-80gb-sxm", (312, None, None), 2039, 80, 300, "a100_sxm"),
-        _row("a100-40gb-sxm", (312, None, None), 1555, 40, 300),
-        _row("l40s", (362.05, 733, None), 864, 45, 32, "l40s"),
-        _row("l4", (121, 242, None), 300, 22.5, 32, "l4"),
-        _row("a10", (125, None, None), 600, 22.5, 32),
-        _row("rtx-4090", (165.2, 330.3, None), 1008, 24, 32),
-        _row("mi300x", (1307.4, 2614.9, None), 5300, 192, 448),
+        _row("h200-sxm", (989, 1979, None), 4800, 141, 450, 700, "h200_sxm"),
+        _row("h100-sxm", (989, 1979, None), 3350, 80, 450, 700, "h100_sxm"),
+        _row("h100-pcie", (756, 1513, None), 2000, 80, 64, 350, "h100_pcie"),
+        _row("h20", (148, 296, None), 4000, 96, 450, 400),
+        _row("b200-sxm", (2250, 4500, 9000), 7700, 180, 900, 1000, "b200_sxm"),
+        _row("b300-sxm", (2250, 4500, 13500), 7750, 268, 900, 1100, "b300_sxm"),
+        _row("gb200", (2500, 5000, 10000), 8000, 186, 900, 1200, "gb200"),
+        _row("gb300", (2500, 5000, 15000), 8000, 278, 900, 1400, "gb300"),
+        _row("a100-80gb-sxm", (312, None, None), 2039, 80, 300, 400, "a100_sxm"),
+        _row("a100-40gb-sxm", (312, None, None), 1555, 40, 300, 400),
+        _row("l40s", (362.05, 733, None), 864, 45, 32, 350, "l40s"),
+        _row("l4", (121, 242, None), 300, 22.5, 32, 72, "l4"),
+        _row("a10", (125, None, None), 600, 22.5, 32, 150),
+        _row("rtx-4090", (165.2, 330.3, None), 1008, 24, 32, 450),
+        _row("mi300x", (1307.4, 2614.9, None), 5300, 192, 448, 750),
     )
 }
 

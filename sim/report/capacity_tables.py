@@ -15,6 +15,7 @@ from sim.sweep.capacity.candidates import DEGREES, Size, in_words
 from sim.sweep.capacity.deployments import (
     DeploymentVerdict,
     TriedDeployment,
+    board_kw,
     tried_keys,
 )
 from sim.sweep.capacity.plan import CapacityPlan
@@ -37,9 +38,14 @@ def plan_in_words(plan: CapacityPlan) -> str:
         traffic = f" at {number(rate)} requests/s"
     return (
         f"{plan.plan.base.scenario.name}: {sought} that meet the SLO for"
-        f" {percent(plan.section.min_slo_attainment)} % of requests{traffic}:"
+        f" {percent(plan.section.min_slo_attainment)} % of requests{traffic}{_limit(plan)}:"
         f" {len(plan.candidates):,} candidates, {counted(len(plan.seeds), 'seed')} each"
     )
+
+
+def _limit(plan: CapacityPlan) -> str:
+    most = plan.section.max_kw
+    return "" if most is None else f" with at most {number(most)} kW"
 
 
 def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Table:
@@ -50,13 +56,14 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
     is_priced = plan.candidates[0].price_per_hour is not None
     has_disaggregated = plan.section.disaggregated is not None
     per_gpu = ["goodput/s per GPU"] if has_disaggregated else []
+    power = ["kW"] if plan.section.max_kw is not None else []
     bears = plan.amount(1.0)[1] if plan.is_for_load else "headroom %"
     headings = [metric(name).table_heading_with_unit for name in (ATTAINMENT, *_SHOWN_LATENCIES)]
     columns = [
         *columns_of(["GPU"]),
         *columns_of(numbers=[*degrees, "replicas", "GPUs", *(["per hour"] if is_priced else [])]),
         *columns_of(["server"]),
-        *columns_of(numbers=[*(names[key] for key in keys), bears, *per_gpu, *headings]),
+        *columns_of(numbers=[*(names[key] for key in keys), bears, *per_gpu, *power, *headings]),
     ]
     rows = [
         [
@@ -70,6 +77,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
               for key in keys),
             load_text(plan, one) if plan.is_for_load else headroom_text(one),
             *([number(one.goodput_per_gpu)] if has_disaggregated else []),
+            *([number(one.power_kw)] if power else []),
             share_text(one.interval(ATTAINMENT)),
             *(interval_text(one.interval(name)) for name in _SHOWN_LATENCIES),
         ]
@@ -111,8 +119,10 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
     if best.more is not None:
         load, judged = best.more
         share = share_text(judged.interval(ATTAINMENT))
-        lines.append(f"With {_amount(plan, load)}: SLO attainment {share} %.")
+        power = f", {number(judged.power_kw)} kW" if judged.exceeds(plan.section) else ""
+        lines.append(f"With {_amount(plan, load)}: SLO attainment {share} %{power}.")
     lines += _disaggregated_lines(plan, shown)
+    lines += _power_lines(plan, shown)
     if best.judged is not None:
         judged_by = plan.section.judged_by
         shares = best.judged.attainments(judged_by)
@@ -124,6 +134,18 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
     if left:
         lines.append(f"Warning: {left[0]}")
     return lines
+
+
+def _power_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
+    """Of which deployments nobody measured the power, if there is a limit, and their boards'."""
+    unknown = []
+    for row, one in enumerate(shown, start=1):
+        most_kw = board_kw(plan, one)
+        most = "" if most_kw is None else f" (boards: at most {number(most_kw)} kW)"
+        if one.power_kw is None:
+            unknown.append(f"row {row}{most}")
+    if unknown and plan.section.max_kw is not None:
+        yield f"Power not measured: {', '.join(unknown)}."
 
 
 def _size_text(one: TriedDeployment, size: Size | None) -> str:
@@ -173,6 +195,7 @@ def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> I
             if plan.is_for_load
             else "miss the SLO with any number of replicas"
         ),
+        DeploymentVerdict.TOO_MUCH_POWER: f"draw more than {number(plan.section.max_kw)} kW",
         DeploymentVerdict.CANNOT_RUN: "cannot run",
         DeploymentVerdict.FAILED: "failed",
     }
@@ -221,6 +244,8 @@ def _found(plan: CapacityPlan, one: TriedDeployment) -> str:
             return f"{_price(one)} or more"
         case DeploymentVerdict.MISSES:
             return _miss(plan, one)
+        case DeploymentVerdict.TOO_MUCH_POWER:
+            return f"{number(one.power_kw)} kW with {_size_text(one, one.size)}"
         case _:
             return one.reason or ""
 

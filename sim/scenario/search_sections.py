@@ -284,6 +284,9 @@ class PlanSection(JudgedSection):
     """Most replicas of a deployment. Unit: servers."""
     max_gpus: Annotated[int, Field(ge=1)] | None = None
     """Most GPUs of a deployment. Objective `load` needs it. Without it: no limit. Unit: GPUs."""
+    max_kw: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Most power of all GPUs of a deployment, the mean over a run. Deployments whose power nobody
+    measured are not left out, but named (docs/how-to/power.md). Without it: no limit. Unit: kW."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)] | None = None
     """Every deployment is run with each of these as `seed`. Without it: with the scenario's own
     seed only."""

@@ -132,6 +132,7 @@ def test_hardware_agrees_with_the_packages_systems():
         system = yaml.safe_load((folder / f"{hardware.system}.yaml").read_text())
         gpu = system["gpu"]
         assert system["node"]["intra_node_bw"] == hardware.link_bytes_per_s
+        assert gpu["power"] == hardware.board_w
         assert gpu["mem_bw"] == pytest.approx(hardware.peak_bytes_per_s, rel=0.05)
         assert gpu["mem_capacity"] == pytest.approx(hardware.memory_bytes, rel=0.07)
         assert gpu["bfloat16_tc_flops"] == pytest.approx(hardware.peak_flops_per_s, rel=0.05)

@@ -79,7 +79,9 @@ def print_plan(
     shown = shown_of(capacity, deployments)
     print_line(plan_in_words(capacity))
     if not shown:
-        print_line("No deployment meets the SLO.")
+        limit = capacity.section.max_kw
+        within = "" if limit is None else f" within {limit:g} kW"
+        print_line(f"No deployment meets the SLO{within}.")
     else:
         print_line("")
         print_table(deployments_table(capacity, shown))

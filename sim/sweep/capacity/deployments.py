@@ -10,6 +10,7 @@ from sim.confidence.confidence import over_seeds
 from sim.confidence.judged import ATTAINMENT, GOODPUT, judged, judged_attainment
 from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
+from sim.latency.hardware import gpu_named
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.scenario.search_sections import JudgedBy, PlanSection
 from sim.sweep.capacity.candidates import DEGREES, Candidate, Size
@@ -18,6 +19,7 @@ from sim.sweep.result_files import launch_content
 from sim.sweep.store import PointOutcome
 from sim.workers.executor import TaskStatus
 
+POWER, _W_PER_KW = "mean_power_w", 1e3
 _EMPTY = mean_interval([])
 
 
@@ -27,14 +29,16 @@ class DeploymentVerdict(StrEnum):
     MEETS: with some number of servers, or under some load, it meets the SLO. DEARER: it costs more
     than the deployments that are shown, or is likely to, so its search was not finished. WEAKER:
     the same, if the most load is sought. MISSES: it misses the SLO with all numbers of servers that
-    were allowed, or under all loads. CANNOT_RUN: its settings are refused, or it has more GPUs than
-    are allowed. FAILED: a run of it failed.
+    were allowed, or under all loads. TOO_MUCH_POWER: where it meets the SLO it draws more than is
+    allowed; or it does under all loads, if the most load is sought. CANNOT_RUN: its settings are
+    refused, or it has more GPUs than are allowed. FAILED: a run of it failed.
     """
 
     MEETS = "meets"
     DEARER = "dearer"
     WEAKER = "weaker"
     MISSES = "misses"
+    TOO_MUCH_POWER = "too much power"
     CANNOT_RUN = "cannot run"
     FAILED = "failed"
 
@@ -73,8 +77,25 @@ class JudgedRuns:
         rate, served = result.get("request_rate"), result.get("request_throughput")
         return num_servers * rate / served if rate and served else None
 
+    @property
+    def power_kw(self) -> float | None:
+        """Mean power of all GPUs; None: not measured."""
+        watts = self.interval(POWER).mean
+        return None if watts is None else watts / _W_PER_KW
+
+    def exceeds(self, section: PlanSection) -> bool:
+        """Whether it draws more power than is allowed, as far as its power is known."""
+        known, most = self.power_kw, section.max_kw
+        return known is not None and most is not None and known > most
+
     def attains(self, section: PlanSection) -> bool:
-        """Whether enough requests keep the SLO, and none was rejected."""
+        """Whether enough requests keep the SLO, and none was rejected.
+
+        If the most load is sought, also whether it draws no more power than is allowed: less load
+        draws less. More servers draw more, so a search for the least cost does not go on for that.
+        """
+        if section.objective == "load" and self.exceeds(section):
+            return False
         share = fmean(value or 0.0 for value in self.attainments(section.judged_by))
         return not self.num_rejected and share >= section.min_slo_attainment
 
@@ -131,6 +152,11 @@ class TriedDeployment:
     @property
     def cost(self) -> float | None:
         return None if self.size is None else self.candidate.cost(self.size)
+
+    @property
+    def power_kw(self) -> float | None:
+        """Mean power of all GPUs; None: not measured."""
+        return None if self.judged is None else self.judged.power_kw
 
     @property
     def goodput_per_gpu(self) -> float | None:
@@ -220,6 +246,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         "num_gpus": deployment.num_gpus,
         "cost": deployment.cost,
         **(_load_columns(plan, deployment) if plan.is_for_load else {}),
+        **(_power_columns(plan, deployment) if plan.section.max_kw is not None else {}),
         "headroom": deployment.headroom,
         "is_headroom_open": deployment.is_headroom_open,
         "is_simulated": deployment.is_simulated,
@@ -232,6 +259,20 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
 def _load_columns(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
     amount, unit = plan.amount(deployment.load)
     return {"load": None if deployment.size is None else amount, "load_unit": unit}
+
+
+def _power_columns(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
+    return {"power_kw": deployment.power_kw, "board_kw": board_kw(plan, deployment)}
+
+
+def board_kw(plan: CapacityPlan, deployment: TriedDeployment) -> float | None:
+    """The most that the GPUs' boards may draw; None: not known which, or how many, they are."""
+    gpu, num_gpus = gpu_named(deployment.candidate.gpu), deployment.num_gpus
+    # Latencies of other kinds do not say over how many GPUs the model is spread.
+    is_counted = hasattr(plan.plan.base.scenario.latency, "tp")
+    if gpu is None or num_gpus is None or not is_counted:
+        return None
+    return num_gpus * gpu.board_w / _W_PER_KW
 
 
 def _disaggregated_columns(deployment: TriedDeployment) -> dict[str, Any]:

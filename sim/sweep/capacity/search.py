@@ -14,6 +14,7 @@ number of workers, and a search that was killed and is run again needs no finish
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from sim.scenario.search_sections import PlanSection
 from sim.sweep.capacity.candidates import Candidate, Size, reason_of
 from sim.sweep.capacity.deployments import DeploymentVerdict, JudgedRuns, TriedDeployment
 from sim.sweep.capacity.front import TriedLoad
@@ -56,6 +57,7 @@ class _Search:
         is_simulated: whether any run was made.
     """
 
+    section: PlanSection
     candidate: Candidate
     sizes: Replicas | Splits | Loads
     judged: dict[Size, JudgedRuns] = field(default_factory=dict)
@@ -68,15 +70,15 @@ class _Search:
             do_both = candidate.decoders is None
             busy = plan.busy(candidate)
             sizes = Replicas(candidate.max_replicas, *busy) if do_both else Splits(candidate)
-            return _Search(candidate, sizes)
+            return _Search(plan.section, candidate, sizes)
         busy = plan.busy(candidate)
         size = largest_size(candidate, busy)
         shares = [num / share for num, share in zip(size, busy, strict=True) if share]
         step = plan.section.headroom_step
         if not shares:
-            return _Search(candidate, Loads(size, step))
+            return _Search(plan.section, candidate, Loads(size, step))
         first = min(shares)
-        return _Search(candidate, Loads(size, step, first, first / LEAST_SHARE))
+        return _Search(plan.section, candidate, Loads(size, step, first, first / LEAST_SHARE))
 
     def trial(self, size: Size) -> _Trial:
         """What is simulated for a size, or for the number of a load."""
@@ -95,9 +97,18 @@ class _Search:
 
     @property
     def known_cost(self) -> float:
-        """The cost of the best size that met the SLO; infinity: there is none."""
+        """The cost of the best size that met the SLO; infinity: there is none that may be used."""
         best = self.sizes.best
-        return float("inf") if best is None else self._cost(best)
+        return float("inf") if best is None or self.draws_too_much else self._cost(best)
+
+    @property
+    def draws_too_much(self) -> bool:
+        """Whether the best size that met the SLO draws more power than is allowed.
+
+        While smaller sizes are left to try, one of them may not.
+        """
+        judged = None if self.sizes.best is None else self.judged.get(self.sizes.best)
+        return judged is not None and not self.is_open and judged.exceeds(self.section)
 
     @property
     def is_open(self) -> bool:
@@ -228,12 +239,16 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
     else:
         verdict, found = DeploymentVerdict.MEETS, sizes.best
     _, size, load = search.trial(found)
+    judged = search.judged.get(found)
+    may_exceed = verdict is DeploymentVerdict.MEETS or (plan.is_for_load and not search.is_open)
+    if judged is not None and may_exceed and judged.exceeds(plan.section):
+        verdict = DeploymentVerdict.TOO_MUCH_POWER
     deployment = TriedDeployment(
         candidate=candidate,
         verdict=verdict,
         size=size,
         load=load,
-        judged=search.judged.get(found),
+        judged=judged,
         is_simulated=search.is_simulated,
     )
     if isinstance(sizes, Loads):
@@ -291,6 +306,7 @@ def _find_headroom(
         ])  # fmt: skip
         for (_, bracket, steps), judged in zip(trials, found, strict=True):
             attains = judged.fault is None and judged.attains(plan.section)
+            attains = attains and not judged.exceeds(plan.section)
             bracket.tell(steps, holds=not attains)
 
 
