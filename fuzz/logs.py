@@ -93,12 +93,13 @@ def _with_launch(text: str) -> dict[str, Any]:
     profile: dict[str, Any] = json.loads(text)
     errors = profile["modes"]["extend"]["errors"]
     terms = [{"term": "constant", "knee": 0, "ns": 2e6}, {"term": "tokens", "knee": 0, "ns": 10}]
-    watts = dict.fromkeys(("idle_w", "decode_w", "doubling_w", "prefill_w", "limit_w"), 300.0)
     return profile | {
         "schema_version": 2,
         "power": {
-            **watts,
             "gpus": 2,
+            "idle_w": 100.0,
+            "limit_w": 700.0,
+            "joules": {"busy_s": 100.0, "steps": 1.0, "context_tokens": 1e-4},
             "idle_measured": True,
             "sources": ["power.csv"],
             "windows": 9,

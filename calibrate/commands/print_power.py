@@ -12,6 +12,7 @@ def print_power(added: "Added | None") -> None:
     """Print how good the fit is; nothing if there were no readings."""
     if added is None:
         return
-    print_table(added.table)
+    for table in added.tables:
+        print_table(table)
     for line in added.lines:
         print_line(line)

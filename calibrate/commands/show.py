@@ -13,7 +13,7 @@ def show(
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help="file, or shipped name")],
 ) -> None:
     """Show what a profile was measured on, where it holds and how wrong it is."""
-    from calibrate.power.add import power_lines
+    from calibrate.power.add import power_lines, power_table
     from calibrate.tables import (
         error_table,
         fingerprint_table,
@@ -33,5 +33,6 @@ def show(
     for remark in remarks(loaded):
         print_line(remark)
     if loaded.power is not None:
+        print_table(power_table(loaded.power))
         for line in power_lines(loaded.power):
             print_line(line)

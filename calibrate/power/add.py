@@ -16,6 +16,7 @@ from calibrate.power.windows import (
 )
 from sim.core.errors import InputError
 from sim.latency.profile.format import LatencyProfile, Power
+from sim.metrics.power import AMOUNTS
 from sim.tables.table import Table, columns_of, number
 
 # From the year 0 to the present.
@@ -40,7 +41,7 @@ class Added(NamedTuple):
     """A profile with power, and what to print about it."""
 
     profile: LatencyProfile
-    table: Table
+    tables: Sequence[Table]
     lines: Sequence[str]
 
 
@@ -98,7 +99,7 @@ def _added(
         notes.append("One log alone: other loads may be far off. Give the lightest and heaviest.")
     return Added(
         profile.model_copy(update={"power": found.power}),
-        _load_table(found.loads),
+        [power_table(found.power), _load_table(found.loads)],
         [*lines, *notes, *power_lines(found.power)],
     )
 
@@ -121,24 +122,24 @@ def _off_pct(load: LoadError, watts: float) -> float:
     return 100 * (watts / load.watts - 1)
 
 
+def power_table(power: Power) -> Table:
+    """What a server draws; joules a second are watts."""
+    rows = [("idle", number(power.idle_w), "s")]
+    for name, joules in power.joules.items():
+        rows.append((AMOUNTS[name].label, number(joules), AMOUNTS[name].unit))
+    return Table(columns_of(("energy of",), ("J",), ("per",)), rows)
+
+
 def power_lines(power: Power) -> Iterator[str]:
-    """A profile's power in words."""
+    """What a profile's power rests on."""
     gpus = "1 GPU" if power.gpus == 1 else f"{power.gpus} GPUs"
-    decode, doubling, prefill = (
-        number(watts) for watts in (power.decode_w, power.doubling_w, power.prefill_w)
-    )
-    yield (
-        f"power of {gpus}: idle {number(power.idle_w)} W, decode {decode} W at one row and"
-        f" {doubling} W more with each doubling, prefill {prefill} W; never more than"
-        f" {number(power.limit_w)} W"
-    )
     rows = f"{power.decode_rows.low:.0f} to {power.decode_rows.high:.0f} decode rows"
     clocks = "clocks not in the readings"
     if power.clock_mhz is not None:
         clocks = f"SM clocks of {power.clock_mhz.low:,.0f} to {power.clock_mhz.high:,.0f} MHz"
     yield (
-        f"fitted to {power.windows:,} windows of {power.window_s:g} s, {rows}, {clocks};"
-        f" held-out windows are {power.errors.mape_pct:.1f} % off, their sum"
+        f"power of {gpus}, fitted to {power.windows:,} windows of {power.window_s:g} s, {rows},"
+        f" {clocks}; held-out windows are {power.errors.mape_pct:.1f} % off, their sum"
         f" {power.errors.total_pct:+.1f} %"
     )
     if not power.idle_measured:

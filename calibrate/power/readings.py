@@ -24,9 +24,8 @@ _NVIDIA_CLOCK = ("clocks.current.sm", "clocks.sm", "clocks.current.graphics", "c
 _NVIDIA_GPU = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial")
 # Columns of `nvidia-smi dmon` and `dcgmi dmon`.
 _DMON_POWER, _DMON_CLOCK = ("pwr", "power", "powerusage"), ("pclk", "smclk")
-_METRIC = re.compile(
-    r"DCGM_FI_DEV_(POWER_USAGE|SM_CLOCK)\{[^}]*?\bgpu=\"([^\"]{1,40})\"[^}]*\}\s+(\S+)(?:\s+(\d{1,17}))?"
-)
+_POWER_METRIC, _CLOCK_METRIC = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK"
+_GPU_LABEL = re.compile(r"\bgpu=\"([^\"]{1,40})\"")
 # Longer ones are not lines of readings.
 _MOST_CHARACTERS, _MOST_GPUS = 4096, 1024
 _SCRAPED = re.compile(r"# scraped (\d{1,17})$")
@@ -221,25 +220,28 @@ class _Metrics:
 
     def take(self, line: str) -> Sequence[Reading]:
         """The readings of the scrape before, if this line begins another."""
-        scraped, value = _SCRAPED.match(line), _METRIC.match(line)
+        scraped = _SCRAPED.match(line)
         if scraped is not None:
             done = self.end()
             self._scraped_s = int(scraped[1]) / _US_PER_S
             return done
-        if value is None:
+        name, _, rest = line.partition("{")
+        labels, _, rest = rest.rpartition("}")
+        gpu, values = _GPU_LABEL.search(labels), rest.split()
+        if name not in {_POWER_METRIC, _CLOCK_METRIC} or gpu is None or not values:
             return ()
         self.seen = True
-        what, gpu, text, stamp = value.groups()
-        at_s = self._scraped_s if stamp is None else int(stamp) / _MS_PER_S
-        amount = _amount(text, _MOST_W)
+        at_ms = _amount(values[1], _MOST_S * _MS_PER_S) if len(values) > 1 else None
+        at_s = self._scraped_s if at_ms is None else at_ms / _MS_PER_S
+        amount = _amount(values[0], _MOST_W)
         if at_s is None or amount is None:
             return ()
-        is_again = gpu in (self._watts if what == "POWER_USAGE" else self._clocks)
-        done = self.end() if is_again else ()
-        if what == "POWER_USAGE":
-            self._watts[gpu] = at_s, amount
+        kept = self._watts if name == _POWER_METRIC else self._clocks
+        done = self.end() if gpu[1] in kept else ()
+        if name == _POWER_METRIC:
+            self._watts[gpu[1]] = at_s, amount
         else:
-            self._clocks[gpu] = amount
+            self._clocks[gpu[1]] = amount
         return done
 
     def end(self) -> Sequence[Reading]:

@@ -1,13 +1,13 @@
 """Steps and readings of power on one clock, cut into windows of equal length."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from calibrate.power.readings import Reading, gpus_of
-from sim.core.arrays import Float64, Int64
+from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
@@ -15,6 +15,7 @@ from sim.families import open_server_log
 from sim.latency.features import StepFeatures, graph_rows, line_features
 from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ModeTime
+from sim.metrics.power import Work, amounts_of
 from sim.runlog.run_log_file import read_run_log
 from sim.server_log.records import Kind
 
@@ -23,12 +24,14 @@ from sim.server_log.records import Kind
 _READING_LAG_S = 0.5
 # Times of a run log are exact. A server's log has whole seconds.
 RUN_LOG_WINDOW_S, SERVER_LOG_WINDOW_S = 2.0, 5.0
-_STAMP_S = 1.0
+_STAMP_S, _US_PER_S = 1.0, 1e6
 # The clocks of a run log and of its readings are matched to this step.
 _MATCH_S = 0.1
 _MOST_SHIFTS, _MOST_READINGS = 20_000, 2_000
 _MOST_WINDOWS = 1_000_000
-_FEWEST_READINGS, _LEAST_CORRELATION = 8, 0.5
+# Any other part of the readings, this far away, must leave so many times as much unexplained.
+_NEAR_S, _LEAST_LEAD = 3.0, 2.0
+_FEWEST_READINGS, _LEAST_CORRELATION = 8, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +39,14 @@ class Steps:
     """Steps of one log. Arrays have shape [num_steps]; times are seconds of the log's clock.
 
     Attributes:
-        begin_s, end_s: between which the step ran.
-        busy_s: how long the device worked on it, at most `end_s - begin_s`.
-        rows: decode rows.
-        prefill_tokens: prompt tokens; a step with any is a prefill step.
+        begin_s, end_s: between which each row of `work` ran; it may have been shorter.
         window_s: how long windows should be, so that the times are exact enough.
     """
 
     path: Path
     begin_s: Float64
     end_s: Float64
-    busy_s: Float64
-    rows: Int64
-    prefill_tokens: Int64
+    work: Work
     window_s: float
 
 
@@ -58,16 +56,13 @@ class Windows:
 
     Attributes:
         watts: mean of all GPUs together.
-        decode, doublings, prefill: shares of the time in decode steps, the same times log2 of the
-            rows, and in prefill steps.
+        amounts: `sim.metrics.power.AMOUNTS` of the steps, for each second.
         lowest_w, highest_w: sums of each GPU's lowest and highest reading.
     """
 
     path: Path
     watts: Float64
-    decode: Float64
-    doublings: Float64
-    prefill: Float64
+    amounts: Mapping[str, Float64]
     lowest_w: float
     highest_w: float
     clocks_mhz: tuple[float, ...]
@@ -84,15 +79,12 @@ def steps_of_run_log(path: Path) -> Steps | None:
     begin_s, end_s = (
         np.array([line[key] for line in lines]) / NS_PER_S for key in ("t_start_ns", "t_end_ns")
     )
-    return Steps(
-        path,
-        begin_s,
-        end_s,
-        end_s - begin_s,
-        np.array([step.num_decode_rows for step in features]),
-        np.array([step.num_prefill_tokens for step in features]),
-        RUN_LOG_WINDOW_S,
+    columns = (
+        np.array([getattr(step, name) for step in features])
+        for name in ("num_decode_rows", "num_prefill_tokens", "num_decode_context_tokens")
     )
+    ones = np.ones(len(lines), dtype=np.int64)
+    return Steps(path, begin_s, end_s, Work(end_s - begin_s, ones, *columns), RUN_LOG_WINDOW_S)
 
 
 def steps_of_server_log(path: Path, profile: LatencyProfile) -> Steps:
@@ -100,16 +92,16 @@ def steps_of_server_log(path: Path, profile: LatencyProfile) -> Steps:
 
     A line was written during the second of its stamp, after the steps that it is about.
     """
-    rows = [row for row in _server_steps(path, profile) if row is not None]
-    at_s, busy_s, decode_rows, tokens = (np.array(column) for column in zip(*rows, strict=True))
-    return Steps(
-        path, at_s - busy_s, at_s + _STAMP_S, busy_s, decode_rows, tokens, SERVER_LOG_WINDOW_S
-    )
+    rows = list(_server_steps(path, profile))
+    at_s, *work = (np.array(column) for column in zip(*rows, strict=True))
+    found = Work(*work)
+    return Steps(path, at_s - found.busy_s, at_s + _STAMP_S, found, SERVER_LOG_WINDOW_S)
 
 
 def _server_steps(
     path: Path, profile: LatencyProfile
-) -> Iterator[tuple[float, float, int, int] | None]:
+) -> Iterator[tuple[float, float, int, int, int, int]]:
+    """When each line was written, and its work."""
     decode, extend = ModeTime(profile.modes["decode"]), ModeTime(profile.modes["extend"])
     log = open_server_log([path])
     for event in log.events():
@@ -118,14 +110,15 @@ def _server_steps(
             continue
         names = ("num_running", "num_used_tokens", "num_new_tokens", "num_new_requests")
         rows, context, tokens, new = (int(fields.get(name, 0) or 0) for name in names)  # type: ignore[arg-type]
+        at_s = event.at_us / _US_PER_S
         if event.kind is Kind.DECODE and rows:
             step = StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context)
             steps = int(log.server.flags.get("decode_log_interval", 1))  # type: ignore[call-overload]
             busy_ns = steps * decode.at(step, graph_rows(rows, profile.graph_sizes))
-            yield event.at_us / 1e6, busy_ns / NS_PER_S, rows, 0
+            yield at_s, busy_ns / NS_PER_S, steps, rows, 0, context
         elif event.kind is Kind.PREFILL and tokens:
             step = StepFeatures(ForwardMode.EXTEND, tokens, 0, new, 0, 0, tokens)
-            yield event.at_us / 1e6, extend.at(step, 0) / NS_PER_S, 0, tokens
+            yield at_s, extend.at(step, 0) / NS_PER_S, 1, 0, tokens, 0
 
 
 def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Windows:
@@ -160,13 +153,12 @@ def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Wi
             f"{steps.path}: its steps are from {stamp(begin_s)} to {stamp(end_s)}, the readings of"
             f" power from {first} to {last}: --power-offset adds seconds to the readings' times"
         )
-    is_prefill = steps.prefill_tokens > 0
-    decode_s = np.where(is_prefill, 0.0, steps.busy_s)
-    doublings_s = decode_s * np.log2(np.maximum(steps.rows, 1))
-    parts = (decode_s, doublings_s, np.where(is_prefill, steps.busy_s, 0.0))
-    decode, doublings, prefill = (_spread(steps, part, edges_s)[kept] / window_s for part in parts)
+    amounts = {
+        name: _spread(steps, values, edges_s)[kept] / window_s
+        for name, values in amounts_of(steps.work).items()
+    }
     # Times of a server's log are not exact: no window is busier than always.
-    busy = np.maximum(decode + prefill, 1.0)
+    busy = np.maximum(amounts["busy_s"], 1.0)
     during = [
         one.clock_mhz
         for one in readings
@@ -175,9 +167,7 @@ def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Wi
     return Windows(
         steps.path,
         watts[kept],
-        decode / busy,
-        doublings / busy,
-        prefill / busy,
+        {name: values / busy for name, values in amounts.items()},
         sum(min(one.watts for one in ones) for ones in gpus.values()),
         sum(max(one.watts for one in ones) for ones in gpus.values()),
         (min(during), max(during)) if during else (),
@@ -207,7 +197,7 @@ def offset_of_run_log(steps: Steps, readings: Sequence[Reading]) -> tuple[float,
     A run log's clock begins with the run, and nothing in the log says when that was.
 
     Raises:
-        InputError: no offset makes the readings follow the steps.
+        InputError: no offset makes the readings follow the steps, or several do.
     """
     gpus = gpus_of(readings)
     first = next(iter(gpus.values()))
@@ -216,20 +206,24 @@ def offset_of_run_log(steps: Steps, readings: Sequence[Reading]) -> tuple[float,
     watts = np.array([one.watts for one in first[::every]])
     begin_s, end_s = float(steps.begin_s.min()), float(steps.end_s.max())
     # Roughly what steps draw: more in large batches, most in prefill steps.
-    draw = np.where(steps.prefill_tokens > 0, 2.0, 1 + np.log2(np.maximum(steps.rows, 1)) / 8)
+    work = steps.work
+    doublings = np.log2(np.maximum(work.decode_rows, 1))
+    draw = np.where(work.prefill_tokens > 0, 2.0, 1 + doublings / 8)
     ends_s = np.linspace(begin_s - 2, end_s + 2, min(int((end_s - begin_s) / _MATCH_S) + 3, 10**6))
-    drawn = np.concatenate(([0.0], np.cumsum(_spread(steps, draw * steps.busy_s, ends_s))))
+    drawn = np.concatenate(([0.0], np.cumsum(_spread(steps, draw * work.busy_s, ends_s))))
     # The whole run lies within the readings, but for a second at either end.
     low, high = begin_s - float(at_s[0]) + 1, end_s - float(at_s[-1]) - 1
     shifts = np.linspace(high, low, min(int(max(low - high, 0) / _MATCH_S) + 1, _MOST_SHIFTS))
-    found = max(
-        ((_correlation(at_s + shift, watts, ends_s, drawn), float(shift)) for shift in shifts),
-        default=(0.0, 0.0),
-    )
-    if found[0] < _LEAST_CORRELATION:
+    found = np.array([_correlation(at_s + shift, watts, ends_s, drawn) for shift in shifts])
+    best = int(found.argmax()) if len(found) else 0
+    if not len(found) or found[best] < _LEAST_CORRELATION:
         reason = "no part of the readings of power follows its steps"
         raise InputError(f"{steps.path}: {reason}: --power-offset says which")
-    return found[1], found[0]
+    others = found[np.abs(shifts - shifts[best]) > _NEAR_S]
+    if 1 - others.max(initial=0) ** 2 < _LEAST_LEAD * (1 - found[best] ** 2):
+        reason = "several parts of the readings of power follow its steps as well"
+        raise InputError(f"{steps.path}: {reason}: --power-offset says which")
+    return float(shifts[best]), float(found[best])
 
 
 def _correlation(at_s: Float64, watts: Float64, ends_s: Float64, drawn: Float64) -> float:

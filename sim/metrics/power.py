@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sim.core.arrays import Bools, Float64, Int64
+from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_S
 from sim.metrics.pools import mean_servers, span_of
 from sim.metrics.rates import Served, ratio
@@ -15,28 +15,81 @@ from sim.runlog.servers import LoggedPool
 _J_PER_KWH = 3.6e6
 
 
+class Work(NamedTuple):
+    """What steps did; arrays of shape [num_rows], and each row stands for one step or more.
+
+    Attributes:
+        busy_s: how long the device worked on them.
+        num_steps: how many there were.
+        decode_rows: of each step.
+        prefill_tokens: prompt tokens of all of them together.
+        context_tokens: which the decode rows of each step attend to, the mean over the steps.
+    """
+
+    busy_s: Float64
+    num_steps: Int64
+    decode_rows: Int64
+    prefill_tokens: Int64
+    context_tokens: Int64 | Float64
+
+
+class Amount(NamedTuple):
+    """Something that takes energy: in words, and its unit."""
+
+    label: str
+    unit: str
+
+
+AMOUNTS: Mapping[str, Amount] = {
+    "busy_s": Amount("steps", "s"),
+    "decode_s": Amount("decode steps", "s"),
+    "decode_doublings_s": Amount("decode steps, each doubling of the rows", "s"),
+    "prefill_s": Amount("steps with prompt tokens", "s"),
+    "steps": Amount("steps", "step"),
+    "step_doublings": Amount("steps, each doubling of rows and prompt tokens", "step"),
+    "prefill_tokens": Amount("prompt tokens", "token"),
+    "decode_rows": Amount("decode rows", "row"),
+    "context_tokens": Amount("decode context", "token"),
+}
+
+
+def amounts_of(work: Work) -> Mapping[str, Float64]:
+    """The `AMOUNTS` of each row."""
+    tokens, rows, steps = work.prefill_tokens, work.decode_rows, work.num_steps
+    decode_s = np.where(tokens > 0, 0.0, work.busy_s)
+    found = {
+        "busy_s": work.busy_s,
+        "decode_s": decode_s,
+        "decode_doublings_s": decode_s * np.log2(np.maximum(rows, 1)),
+        "prefill_s": np.where(tokens > 0, work.busy_s, 0.0),
+        "steps": steps,
+        "step_doublings": steps * np.log2(1 + rows + tokens),
+        "prefill_tokens": tokens,
+        "decode_rows": steps * rows,
+        "context_tokens": steps * work.context_tokens,
+    }
+    return {name: np.asarray(values, dtype=np.float64) for name, values in found.items()}
+
+
 class ServerPower(NamedTuple):
-    """What the GPUs of a server draw, all together, in watts.
+    """What the GPUs of a server draw, all together.
 
     Attributes:
         idle_w: without a step.
-        decode_w: during a decode step of one row.
-        doubling_w: how much more with each doubling of the rows.
-        prefill_w: during a step with prompt tokens.
-        limit_w: no step draws more: the most that was seen.
+        limit_w: the most during a step.
+        joules: for each unit of some `AMOUNTS`, what a step takes; of a second that is watts.
     """
 
     idle_w: float
-    decode_w: float
-    doubling_w: float
-    prefill_w: float
     limit_w: float
+    joules: Mapping[str, float]
 
-    def busy_w(self, rows: Int64, is_prefill: Bools) -> Float64:
-        """During steps with these decode rows; all of shape [num_steps]."""
-        decode_w = self.decode_w + self.doubling_w * np.log2(np.maximum(rows, 1))
-        watts: Float64 = np.minimum(np.where(is_prefill, self.prefill_w, decode_w), self.limit_w)
-        return watts
+    def energy_j(self, work: Work) -> Float64:
+        """The energy of each row of steps."""
+        amounts = amounts_of(work)
+        taken = [joules * amounts[name] for name, joules in self.joules.items()]
+        limit_j: Float64 = self.limit_w * work.busy_s
+        return np.minimum(np.sum(taken, axis=0), limit_j) if taken else 0 * limit_j
 
 
 def power_metrics(log: RunLog, rates: Served) -> dict[str, Any]:
@@ -70,7 +123,7 @@ def _only_pool(log: RunLog) -> LoggedPool:
 
 
 def _energy_j(log: RunLog, pool: LoggedPool, power: ServerPower, span_ns: tuple[int, int]) -> float:
-    """The energy of a pool's servers: what idle ones draw, and what steps add to it.
+    """The energy of a pool's servers: of their steps, and of the time without one.
 
     Each rank of a server is taken for an equal part of it.
     """
@@ -78,10 +131,19 @@ def _energy_j(log: RunLog, pool: LoggedPool, power: ServerPower, span_ns: tuple[
     steps = log.steps.rows(pool.mask(log.steps.replica))
     inside_ns = np.minimum(steps.t_end_ns, end_ns) - np.maximum(steps.t_start_ns, begin_ns)
     share = np.maximum(inside_ns, 0) / np.maximum(steps.t_end_ns - steps.t_start_ns, 1)
-    busy_s = share * steps.device_ns / NS_PER_S
+    busy_s = steps.device_ns / NS_PER_S
     server_s = mean_servers(log, pool, begin_ns, end_ns) * (end_ns - begin_ns) / NS_PER_S
     # Steps of several stages overlap, and a server is busy once.
-    busy_s *= min(1.0, server_s / max(float(busy_s.sum()), 1e-9))
-    added_w = power.busy_w(steps.num_decode_rows, steps.num_prefill_tokens > 0) - power.idle_w
-    energy_j = float((added_w * busy_s).sum()) + power.idle_w * server_s
+    busy_s *= min(1.0, server_s / max(float((share * busy_s).sum()), 1e-9))
+    of_prompts = steps.num_prefill_tokens + steps.num_cached_tokens
+    grown = steps.num_decode_rows * (steps.num_steps - 1) / 2
+    work = Work(
+        busy_s,
+        steps.num_steps,
+        steps.num_decode_rows,
+        steps.num_prefill_tokens,
+        np.maximum(steps.num_context_tokens - of_prompts - grown, 0),
+    )
+    idle_s = server_s - float((share * busy_s).sum())
+    energy_j = float((share * power.energy_j(work)).sum()) + power.idle_w * idle_s
     return energy_j / pool.num_ranks

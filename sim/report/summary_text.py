@@ -245,6 +245,9 @@ def _totals(summary: Summary) -> list[str]:
     if "gpu_hours" in summary:
         rates += ["gpu_hours", "mean_replicas"]
         counts += ["replica_starts", "time_below_slo_s"]
+    if "mean_power_w" in summary:
+        rates += ["mean_power_w", "joules_per_output_token"]
+        counts += ["energy_kwh", "joules_per_token"]
     rows = [
         (metric(rate).table_heading_with_unit, _shown_total(summary, rate),
          f"  {metric(count).table_heading_with_unit}", _shown_total(summary, count))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,8 @@ NO_ERRORS = Errors(points=9, mape_pct=0, p50_pct=0, p95_pct=0, max_pct=0, total_
 POWER = Power(
     gpus=8,
     idle_w=1000,
-    decode_w=3000,
-    doubling_w=200,
-    prefill_w=5000,
     limit_w=5600,
+    joules={"decode_s": 3000, "decode_doublings_s": 200, "prefill_s": 5000},
     idle_measured=True,
     sources=("power.csv",),
     windows=9,
@@ -51,8 +50,8 @@ plan:
 @pytest.fixture
 def planned(inline):
     profile = load_profile("example/tiny-cpu", Path())
-    watts = ("idle_w", "decode_w", "doubling_w", "prefill_w", "limit_w")
-    frugal = POWER.model_copy(update={name: getattr(POWER, name) / 10 for name in watts})
+    tenth = {name: joules / 10 for name, joules in POWER.joules.items()}
+    frugal = POWER.model_copy(update={"idle_w": 100, "limit_w": 560, "joules": tenth})
     for name, power in (("mighty", POWER), ("frugal", frugal), ("unread", None)):
         text = profile_text(profile.model_copy(update={"power": power}))
         Path(f"{name}.json").write_text(text, encoding="utf-8")
@@ -90,6 +89,15 @@ def test_deployments_that_draw_more_are_out_and_those_of_unknown_power_are_named
     with Path("out/results.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {row["gpu"]: row["power_kw"] for row in rows}["unread"] == ""
+
+
+def test_a_run_says_what_it_draws_if_that_was_measured(simulate, planned):
+    text = simulate("run", planned).out
+    assert re.search(r"^power W +[\d.,]+ +energy kWh +\S+$", text, re.MULTILINE)
+    assert re.search(r"^J per output token +[\d.]+ +J per token +[\d.]+$", text, re.MULTILINE)
+    unread = simulate("run", planned, "--set", "latency.path=unread.json").out
+    assert "power" not in unread
+    assert "J per" not in unread
 
 
 def test_without_a_limit_nothing_is_said_of_power(simulate, planned):

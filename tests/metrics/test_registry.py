@@ -16,7 +16,7 @@ def summary(pools_log):
     fleet = FleetLog([FleetEvent(0, 0, ReplicaState.UP)], [1])
     meta = {**log.meta, "host_cache_tokens": 1, "num_speculative_tokens": 3}
     meta["fleet"] = fleet.to_meta()
-    meta["power"] = [ServerPower(100, 400, 30, 600, 700)._asdict() for _ in log.pools]
+    meta["power"] = [ServerPower(100, 700, {"steps": 2})._asdict() for _ in log.pools]
     return summarise(replace(log, meta=meta))
 
 

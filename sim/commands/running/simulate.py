@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sim import __version__
 from sim.confidence.confidence import confidence_of
@@ -128,7 +129,7 @@ def source_of(built: BuiltScenario) -> str:
     return "; ".join(source for source in dict.fromkeys(found) if source is not None)
 
 
-def power_of(built: BuiltScenario) -> list[dict[str, float]] | None:
+def power_of(built: BuiltScenario) -> list[dict[str, Any]] | None:
     """The power of each pool's servers, or of the only ones; None: that of some is not known."""
     found = []
     for servers in list(built.pools.values()) or [built]:

@@ -16,7 +16,7 @@ from sim.core.errors import InputError, unknown_name
 from sim.core.files import located
 from sim.core.packed import STDIN, parse_json_object, read_text
 from sim.latency.profile.quantities import MODE_TERMS, ModeTerms
-from sim.metrics.power import ServerPower
+from sim.metrics.power import AMOUNTS, ServerPower
 from sim.validation import StrictModel
 
 # Version 1 has no `launch`.
@@ -161,8 +161,8 @@ class Power(StrictModel):
     """Power of a server's GPUs, all together, and what it was fitted to.
 
     Attributes:
-        gpus: how many GPUs the watts are of.
-        idle_w, decode_w, doubling_w, prefill_w, limit_w: see `sim.metrics.power.ServerPower`.
+        gpus: how many GPUs it is of.
+        idle_w, limit_w, joules: see `sim.metrics.power.ServerPower`.
         idle_measured: the server was seen without a step; otherwise `idle_w` is the lowest reading.
         sources: the files of readings.
         windows, window_s: to how many stretches of time it was fitted, and how long each was.
@@ -173,10 +173,8 @@ class Power(StrictModel):
 
     gpus: Annotated[int, Field(ge=1)]
     idle_w: Watts
-    decode_w: Watts
-    doubling_w: Watts
-    prefill_w: Watts
     limit_w: Watts
+    joules: Annotated[dict[str, Watts], Field(min_length=1)]
     idle_measured: bool
     sources: tuple[str, ...]
     windows: Count
@@ -185,9 +183,16 @@ class Power(StrictModel):
     clock_mhz: Range | None
     errors: Errors
 
+    @model_validator(mode="after")
+    def _check_amounts(self) -> Self:
+        for name in self.joules:
+            if name not in AMOUNTS:
+                raise ValueError(f"joules: {unknown_name('amount', name, AMOUNTS)}")
+        return self
+
     def of_server(self) -> ServerPower:
         """What a run's power is computed from."""
-        return ServerPower(*(getattr(self, name) for name in ServerPower._fields))
+        return ServerPower(self.idle_w, self.limit_w, self.joules)
 
 
 class LatencyProfile(StrictModel):
