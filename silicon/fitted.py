@@ -39,21 +39,43 @@ from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.results.model import ReadOptions
 
 DATA = Path(__file__).parents[1] / "data"
-_VLLM = DATA / "measured" / "vllm-0.26-h100-llama-3.1-8b"
-_LOADS = ("rate4", "rate12", "rate20", "clients64", "burst")
-FILES = (*(_VLLM / load / "measured.jsonl.gz" for load in _LOADS), _VLLM / "bench.json.gz")
+_H100 = DATA / "measured" / "vllm-0.26-h100-llama-3.1-8b"
+_H200 = DATA / "measured" / "vllm-0.26-h200-llama-3.1-8b"
 _MOST_FITTED = 2
 _LOGS = {
     "SGLang's rules, H200": "h200/runs-llama-3.1-8b-h*.tar",
     "SGLang's rules, H100": "h100/runs-llama-3.1-8b-h*.tar",
     "vLLM's rules, H200": "h200/runs-llama-3.1-8b-vllm.tar",
 }
-_SERVER = FitServerOptions(
-    kind="linear",
-    template=None,
-    server="vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192",
-    hardware="h100_sxm",
-)
+_COMMAND = "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192"
+
+
+class Server(NamedTuple):
+    """A vLLM server that was measured: results of its loads, how it was launched, its GPU."""
+
+    files: Sequence[Path]
+    command: str
+    hardware: str
+
+
+VLLM = {
+    "vLLM 0.26, H100": Server(
+        (
+            *(
+                _H100 / load / "measured.jsonl.gz"
+                for load in ("rate4", "rate12", "rate20", "clients64", "burst")
+            ),
+            _H100 / "bench.json.gz",
+        ),
+        _COMMAND,
+        "h100_sxm",
+    ),
+    "vLLM 0.26, H200": Server(
+        [_H200 / load / "measured.jsonl.gz" for load in ("rate12", "prefixes", "agents")],
+        f"{_COMMAND} --num-gpu-blocks-override 2048",
+        "h200_sxm",
+    ),
+}
 _STEP_TIMES = ("step_s", "per_prefill_token_s", "per_decode_request_s", "per_context_token_s")
 _METRICS = ("ttft", "tpot")
 # Loads that differ by so few doublings are the same.
@@ -76,11 +98,22 @@ class Judged(NamedTuple):
     halves: Float64
 
 
-def judge_files(fitted: Sequence[Path], others: Sequence[Path]) -> Iterator[Judged]:
-    """Fit the vLLM server to some results, and judge the others."""
+def judge_server(server: Server) -> Iterator[Judged]:
+    """Fit a vLLM server to each of its results, and to each two, and judge the others."""
+    for num in range(1, _MOST_FITTED + 1):
+        for fitted in combinations(server.files, num):
+            others = [path for path in server.files if path not in fitted]
+            yield from judge_files(server, fitted, others)
+
+
+def judge_files(server: Server, fitted: Sequence[Path], others: Sequence[Path]) -> Iterator[Judged]:
+    """Fit a vLLM server to some results, and judge the others."""
+    launched = FitServerOptions(
+        kind="linear", template=None, server=server.command, hardware=server.hardware
+    )
     with TemporaryDirectory() as folder:
         beside = Path(folder)
-        options = PrepareOptions(server=_SERVER, overrides=(), tries=())
+        options = PrepareOptions(server=launched, overrides=(), tries=())
         prepared = prepare(_read(fitted), options, beside=beside, out=beside / "out", say=_ignore)
         values = prepared.fit(_ignore).values
 
@@ -144,7 +177,10 @@ def _run_of(path: Path) -> FitRun:
     data["latency"] = {"kind": "linear", **dict.fromkeys(_STEP_TIMES, 0.0)}
     scheduler = {key: value for key, value in data["scheduler"].items() if value is not None}
     scheduler.pop("mem_fraction_static", None)
-    data["scheduler"] = {**scheduler, "max_total_tokens": meta["max_total_tokens"]}
+    pool = {"max_total_tokens": meta["max_total_tokens"]}
+    if scheduler.get("family") == "vllm":
+        pool = {"num_gpu_blocks_override": meta["max_total_tokens"] // scheduler["block_size"]}
+    data["scheduler"] = scheduler | pool
     loaded = load_scenario_data(data, name=path.name, base_dir=path.parent)
     return FitRun(path.name, measured, Twin(loaded, measured), len(measured) // 2)
 
@@ -206,14 +242,9 @@ def _cells(part: Sequence[Judged]) -> Iterator[str]:
 
 
 def main() -> None:
-    vllm = [
-        one
-        for num in range(1, _MOST_FITTED + 1)
-        for fitted in combinations(FILES, num)
-        for one in judge_files(fitted, [path for path in FILES if path not in fitted])
-    ]
+    servers = {name: list(judge_server(server)) for name, server in VLLM.items()}
     logs = {name: list(judge_logs(DATA / tars)) for name, tars in _LOGS.items()}
-    sys.stdout.write(f"{board({'vLLM 0.26, H100': vllm} | logs)}\n")
+    sys.stdout.write(f"{board(servers | logs)}\n")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ out in turn, and so on (`LACKS`).
 
 Those of a server that was fitted to its own measured requests:
 
-    half width = half width of the requests held out x (1 + _PER_DOUBLING x doublings of the load)
+    half width = half width of the requests held out + _PER_DOUBLING x doublings of the load
 
 Half widths are natural logarithms of measured over simulated means. Doublings count from the loads
 that were fitted; `docs/explanation/confidence.md` says where `_PER_DOUBLING` is from, and how often
@@ -168,7 +168,7 @@ def lacking(
 LEVEL_PCT = 90.0
 # Sections whose values belong to the fitted server.
 _SETTINGS = ("model", "hardware", "latency", "host", "scheduler", "acceptance", "pools")
-_PER_DOUBLING, MOST_DOUBLINGS = 1.25, 2.0
+_PER_DOUBLING, MOST_DOUBLINGS = 0.09, 2.0
 _NAMES = {"ttft": "mean_ttft_ms", "tpot": "mean_tpot_ms"}
 # `half_width` needs this many errors: the largest of fewer may be exceeded more often than 1 in 10.
 FEWEST = 9
@@ -224,7 +224,7 @@ def load_of(summary: Mapping[str, Any], servers: float = 1) -> dict[str, float]:
 
 def widened(half: float, away: float) -> float:
     """The half width at a load that is `away` doublings outside of those that were fitted."""
-    return half * (1 + _PER_DOUBLING * away)
+    return half + _PER_DOUBLING * away
 
 
 def doublings(value: float, least: float, most: float) -> float:

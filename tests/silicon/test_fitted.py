@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from silicon.fitted import FILES, Judged, board, judge_files
+from silicon.fitted import VLLM, Judged, board, judge_files
 
 
 def one(num_fitted, away, error, half):
@@ -25,7 +25,8 @@ def test_board_counts_whose_means_are_inside():
 
 def test_real_runs_that_were_not_fitted_are_inside():
     """A vLLM server at 4 and at 8 requests/s, judged at 12."""
-    [judged] = judge_files(FILES[:1] + FILES[5:], FILES[1:2])
+    server = VLLM["vLLM 0.26, H100"]
+    [judged] = judge_files(server, [server.files[0], server.files[5]], server.files[1:2])
     assert judged.num_fitted == 2
     assert 0.5 < judged.away < 1
     assert (np.abs(judged.errors) < judged.halves).all()
