@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sim.engine.ranks import RankRules
     from sim.engine.server_config import ServerConfig
     from sim.server_log.read import ServerLog
+    from sim.server_metrics.scrape import MetricNames
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (SglangFamily(), VllmFamily())}
 # The family of a scenario that names none.
@@ -96,6 +97,12 @@ def open_server_log(paths: "Sequence[Path]") -> "ServerLog":
                 return ServerLog(paths, found)
     titles = " or ".join(family.title for family in FAMILIES.values())
     raise InputError(f"{', '.join(map(str, paths))}: no line is of a log of {titles}")
+
+
+def known_metrics() -> "list[MetricNames]":
+    """The names of the metrics that servers of each family have."""
+    found = (family.metrics() for family in FAMILIES.values())
+    return [names for names in found if names is not None]
 
 
 def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executor") -> "EngineCore":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sim.latency.config import Parallelism
     from sim.server_log.engine_log import EngineLog
     from sim.server_log.records import LoggedServer
+    from sim.server_metrics.scrape import MetricNames
 
 
 def in_module(place: str) -> Any:
@@ -116,6 +117,10 @@ class Family:
         An empty mapping: the engine has no names for them.
         """
         return {}
+
+    def metrics(self) -> "MetricNames | None":
+        """The names of the metrics that a real server has; None: they are not known."""
+        return None
 
     def printed_pool(self, num_tokens: int) -> str:
         """The size of the KV pool as the engine prints it when it starts."""

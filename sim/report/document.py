@@ -14,8 +14,10 @@ from typing import Any
 from sim.core.errors import InputError
 
 
-def document(title: str, body: str, *, style: str, scripts: Iterable[bytes]) -> str:
-    """The whole document.
+def document(
+    title: str, body: str, *, style: str, scripts: Iterable[bytes], refresh_s: int = 0
+) -> str:
+    """The whole document, which a browser loads again every `refresh_s` seconds; 0: never.
 
     Only `scripts` may run: browsers run no other, so HTML in a scenario's text, or in a request's
     name, cannot do anything. `body` is HTML, with the scripts in it; `style` is CSS.
@@ -25,13 +27,14 @@ def document(title: str, body: str, *, style: str, scripts: Iterable[bytes]) -> 
         "default-src 'none'; img-src data:; style-src 'unsafe-inline';"
         f" script-src {' '.join(hashes)}"
     )
+    refresh = f'<meta http-equiv="refresh" content="{refresh_s}">\n' if refresh_s else ""
     return f"""\
 <!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+{refresh}<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>
 {style}</style>

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
 
-# Of what `simulate serve` shows (0.5.23, observability/).
-_METRIC_NAMES = {
-    "running": "sglang:num_running_reqs",
-    "waiting": "sglang:num_queue_reqs",
-    "kv_usage": "sglang:token_usage",
-    "prompt_tokens": "sglang:prompt_tokens",
-    "cached_tokens": "sglang:cached_tokens",
-    "generation_tokens": "sglang:generation_tokens",
-    "requests": "sglang:num_requests",
-    "preemptions": "sglang:num_retracted_requests",
-    "ttft_s": "sglang:time_to_first_token_seconds",
-    "itl_s": "sglang:inter_token_latency_seconds",
-    "e2e_s": "sglang:e2e_request_latency_seconds",
-}
-
 
 class SglangFamily(Family):
     """SGLang 0.5.23."""
@@ -57,6 +42,7 @@ class SglangFamily(Family):
     imported_section = in_module("sim.sglang.results.settings:sglang_section")
     engine_log = in_module("sim.sglang.log.lines:SglangLog")
     launch_of_log = in_module("sim.sglang.log.launch:sglang_launch_of_log")
+    metrics = in_module("sim.sglang.metrics:sglang_metrics")
     check = in_module("sim.sglang.check:check_sglang_memory")
 
     def policies(self) -> tuple[str, ...]:
@@ -103,7 +89,9 @@ class SglangFamily(Family):
         return SglangRanks(engines, config.load_balance_method)
 
     def metric_names(self) -> Mapping[str, str]:
-        return _METRIC_NAMES
+        from sim.sglang.metrics import METRIC_NAMES
+
+        return METRIC_NAMES
 
     def printed_pool(self, num_tokens: int) -> str:
         return f"max_total_num_tokens={num_tokens}"

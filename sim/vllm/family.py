@@ -33,21 +33,6 @@ _FORMATS = (
         folder_test="sim.vllm.results:find_requests",
     ),
 )
-# Of `simulate serve` (0.33.0, v1/metrics/loggers.py).
-_METRIC_NAMES = {
-    "running": "vllm:num_requests_running",
-    "waiting": "vllm:num_requests_waiting",
-    "kv_usage": "vllm:kv_cache_usage_perc",
-    "prompt_tokens": "vllm:prompt_tokens",
-    "cached_tokens": "vllm:prefix_cache_hits",
-    "generation_tokens": "vllm:generation_tokens",
-    "requests": "vllm:request_success",
-    "preemptions": "vllm:num_preemptions",
-    "ttft_s": "vllm:time_to_first_token_seconds",
-    "itl_s": "vllm:inter_token_latency_seconds",
-    "e2e_s": "vllm:e2e_request_latency_seconds",
-}
-
 
 class VllmFamily(Family):
     """vLLM, versions 0.10.2 to 0.33.0."""
@@ -68,6 +53,7 @@ class VllmFamily(Family):
     engine_log = in_module("sim.vllm.log.lines:VllmLog")
     launch_of_log = in_module("sim.vllm.log.launch:vllm_launch_of_log")
     measured_pool = in_module("sim.vllm.log.launch:vllm_measured_pool")
+    metrics = in_module("sim.vllm.metrics:vllm_metrics")
     check = in_module("sim.vllm.check:check_vllm_memory")
 
     def policies(self) -> tuple[str, ...]:
@@ -108,7 +94,9 @@ class VllmFamily(Family):
         return True  # entrypoints/openai/models/serving.py: "The model ... does not exist."
 
     def metric_names(self) -> Mapping[str, str]:
-        return _METRIC_NAMES
+        from sim.vllm.metrics import METRIC_NAMES
+
+        return METRIC_NAMES
 
     def printed_pool(self, num_tokens: int) -> str:
         return f"GPU KV cache size: {num_tokens:,} tokens"

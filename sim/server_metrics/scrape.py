@@ -1,0 +1,196 @@
+"""One scrape: what the text of `/metrics` says, in the same words for all engines."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sim.server_metrics.exposition import Sample, read_samples
+
+GAUGES = ("running", "waiting", "kv_usage", "pool_tokens")
+COUNTERS = (
+    "prompt_tokens", "queried_tokens", "cached_tokens", "generation_tokens", "requests",
+    "preemptions",
+)  # fmt: skip
+HISTOGRAMS = (
+    "ttft_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "prompt_lengths", "output_lengths",
+)  # fmt: skip
+# Without these a server's traffic is not known.
+NEEDED = ("running", "waiting", "requests", "ttft_s", "itl_s")
+# What all ranks of one engine say, only the first says here.
+_ONE_RANK = ("tp_rank", "pp_rank")
+# Labels that tell parts of a server apart, and nothing about its settings.
+_PARTS = frozenset({"engine", "index"})
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often values were at most each bound, and their sum; the last bound is infinite."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[float, ...]
+    total: float
+
+    @property
+    def num(self) -> float:
+        return self.counts[-1]
+
+    def since(self, before: "Histogram | None") -> "Histogram":
+        """What was added after `before`."""
+        if before is None or before.bounds != self.bounds:
+            return self
+        pairs = zip(self.counts, before.counts, strict=True)
+        return Histogram(
+            self.bounds, tuple(now - then for now, then in pairs), self.total - before.total
+        )
+
+    def above(self, limit: float) -> float:
+        """How many values were above the smallest bound that is at least `limit`."""
+        at_most = next(n for b, n in zip(self.bounds, self.counts, strict=True) if b >= limit)
+        return self.num - at_most
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What a server said at one time.
+
+    Attributes:
+        at_us: when, in microseconds since 1970.
+        family: name of the engine's family.
+        values: `GAUGES` and `COUNTERS`, as far as the server has them: sums over its ranks, of
+            `kv_usage` the mean.
+        histograms: `HISTOGRAMS`, as far as the server has them.
+        info: its settings as far as the metrics have them.
+    """
+
+    at_us: int
+    family: str
+    values: Mapping[str, float]
+    histograms: Mapping[str, Histogram]
+    info: Mapping[str, str]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of `NEEDED` that the server does not have."""
+        return [key for key in NEEDED if key not in self.values and key not in self.histograms]
+
+    def is_restarted(self, before: "Scrape") -> bool:
+        """Whether the server was started anew since `before`: a counter fell."""
+        fell = any(
+            self.values.get(key, 0.0) < before.values.get(key, 0.0) for key in COUNTERS
+        ) or any(
+            one.num < before.histograms[key].num
+            for key, one in self.histograms.items()
+            if key in before.histograms
+        )
+        return fell or self.family != before.family
+
+
+@dataclass(frozen=True)
+class MetricNames:
+    """The names under which servers of a family have their figures.
+
+    Attributes:
+        family: name of the family.
+        names: by the names used here, the engine's, that of its newest version first. A counter is
+            written without `_total`.
+        info: a metric whose labels are the server's settings; empty: there is none.
+        pool: those labels whose product is the KV pool in tokens.
+    """
+
+    family: str
+    names: Mapping[str, Sequence[str]]
+    info: str = ""
+    pool: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        family: str,
+        served: Mapping[str, str],
+        further: Mapping[str, str],
+        info: str = "",
+        pool: Sequence[str] = (),
+    ) -> "MetricNames":
+        """Those that simulated servers show, and further ones."""
+        keys = (*GAUGES, *COUNTERS, *HISTOGRAMS)
+        tables = (served, further)
+        names = {key: [table[key] for table in tables if key in table] for key in keys}
+        return cls(family, names, info, pool)
+
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """All names that samples may have."""
+        kinds = ((COUNTERS, ("_total", "")), (GAUGES, ("",)),
+                 (HISTOGRAMS, ("_bucket", "_sum")))  # fmt: skip
+        found = {
+            f"{name}{ending}"
+            for keys, endings in kinds
+            for key in keys
+            for name in self.names.get(key, ())
+            for ending in endings
+        }
+        return frozenset({*found, self.info})
+
+    def read(self, at_us: int, samples: Mapping[str, list[Sample]]) -> Scrape | None:
+        """The scrape; None: no metric is of this family."""
+        values, histograms = {}, {}
+        for key in (*GAUGES, *COUNTERS):
+            endings = ("_total", "") if key in COUNTERS else ("",)
+            named = (f"{name}{end}" for name in self.names.get(key, ()) for end in endings)
+            if rows := next((_of_server(samples[n]) for n in named if n in samples), None):
+                values[key] = sum(row.value for row in rows)
+                if key == "kv_usage":
+                    values[key] /= len(rows)
+        for key in HISTOGRAMS:
+            names = self.names.get(key, ())
+            found = (_histogram(samples, name) for name in names if f"{name}_bucket" in samples)
+            if (one := next(found, None)) is not None:
+                histograms[key] = one
+        if not values and not histograms:
+            return None
+        info = {
+            label: text
+            for row in samples.get(self.info, ())
+            for label, text in row.labels.items()
+            if label not in _PARTS
+        }
+        sizes = [info.get(label, "") for label in self.pool]
+        if sizes and all(size.isascii() and size.isdigit() for size in sizes):
+            values["pool_tokens"] = float(math.prod(int(size[:12]) for size in sizes))
+        return Scrape(at_us, self.family, values, histograms, info)
+
+
+def _of_server(rows: Sequence[Sample]) -> list[Sample]:
+    """Without what further ranks say again, and without parts by priority beside their sum."""
+    return [
+        row
+        for row in rows
+        if all(row.labels.get(rank, "0") == "0" for rank in _ONE_RANK)
+        and not row.labels.get("priority")
+    ]
+
+
+def _histogram(samples: Mapping[str, list[Sample]], name: str) -> Histogram | None:
+    counts: dict[float, float] = {}
+    for row in _of_server(samples[f"{name}_bucket"]):
+        try:
+            bound = float(row.labels.get("le", ""))
+        except ValueError:
+            return None
+        counts[bound] = counts.get(bound, 0.0) + row.value
+    bounds = sorted(counts)
+    if not bounds or bounds[-1] != float("inf"):
+        return None
+    total = sum(row.value for row in _of_server(samples.get(f"{name}_sum", ())))
+    return Histogram(tuple(bounds), tuple(counts[bound] for bound in bounds), total)
+
+
+def read_scrape(text: str, at_us: int, families: Iterable[MetricNames]) -> Scrape | None:
+    """The scrape of a server of one of these families; None: it is of none."""
+    lines = text.splitlines()
+    for names in families:
+        scrape = names.read(at_us, read_samples(lines, names.wanted))
+        if scrape is not None:
+            return scrape
+    return None
