@@ -8,7 +8,7 @@ PROGRAM = Program(
     name="calibrate",
     about="From measured runs to latency profiles, and how far to trust them.",
     package="calibrate.commands",
-    commands=("explain", "fit", "show", "validate"),
+    commands=("explain", "fit", "show", "validate", "watch"),
 )
 main = PROGRAM.main
 

@@ -1,0 +1,103 @@
+"""`calibrate watch`: a twin beside a server, which says when both drift apart, and why."""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.command_line import Scenario, Set, command, file_option, out_option
+
+
+@command(user_code=True)
+def watch(
+    *,
+    file: Scenario,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="address of the server, e.g. http://localhost:8000"),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        file_option(
+            "recorded scrapes of /metrics instead, each after a line # scraped MICROSECONDS"
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        file_option("the server's own log, which may grow: its version and settings"),
+    ] = None,
+    window: Annotated[
+        float, typer.Option(min=1, max=3600, help="length of a window in seconds")
+    ] = 20.0,
+    every: Annotated[
+        float, typer.Option(min=0.1, max=600, help="seconds between two scrapes")
+    ] = 2.0,
+    learn: Annotated[
+        int,
+        typer.Option(min=3, max=30, help="windows from which the twin's usual error is learned"),
+    ] = 6,
+    draws: Annotated[int, typer.Option(min=2, max=32, help="simulations of each window")] = 4,
+    set_: Set = None,
+    out: Annotated[Path | None, out_option("folder for windows.csv and a page")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65_535, help="port for Prometheus (/metrics) and the page; 0: any free one"
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="address to listen on, with --port")] = "127.0.0.1",
+) -> None:
+    """Watch a server beside its twin: what it measures, what it should, and why both drift apart.
+
+    The server is asked for its /metrics only. Ctrl-C ends it.
+    """
+    from calibrate.watch.exporter import Exporter
+    from calibrate.watch.log_tail import LogTail
+    from calibrate.watch.loop import watch_all
+    from calibrate.watch.outputs import Outputs
+    from calibrate.watch.source import metrics_url, scrapes
+    from calibrate.watch.twin import WindowTwin
+    from calibrate.watch.watcher import Watcher
+    from sim.commands.output import check_folder, print_line
+    from sim.core.errors import InputError, say
+    from sim.families import known_metrics
+    from sim.scenario.build import build
+    from sim.scenario.load import load_scenario
+    from sim.server_metrics.dump import read_dump
+
+    def print_at_once(text: str) -> None:
+        print_line(text)
+        sys.stdout.flush()
+
+    if (url is None) == (replay is None):
+        raise InputError("give either --url, a server, or --replay, a recorded dump")
+    if window < every:
+        raise InputError("--window: must not be shorter than --every")
+    source = scrapes(metrics_url(url), every) if url else None
+    loaded = load_scenario(file, set_ or ())
+    built = build(loaded)
+    watcher = Watcher(
+        WindowTwin(built, num_draws=draws, seed=loaded.scenario.seed),
+        built.scheduler.family,
+        window_s=window,
+        num_learned=learn,
+    )
+    tail = None if log is None else LogTail(log, built.scheduler.family)
+    if out is not None:
+        check_folder(out, file)
+    with ExitStack() as opened:
+        exporter = None if port is None else opened.enter_context(Exporter(host, port))
+        if exporter is not None:
+            say(f"calibrate watch: http://{host}:{exporter.port}/ (page), /metrics (Prometheus)")
+        refresh_s = 0 if replay else max(1, round(window))
+        outputs = Outputs(print_at_once, out=out, exporter=exporter, refresh_s=refresh_s)
+        watch_all(
+            read_dump(replay, known_metrics()) if source is None and replay else source or (),
+            watcher,
+            outputs,
+            say=say,
+            look=tuple if tail is None else tail.changes,
+            is_live=replay is None,
+        )

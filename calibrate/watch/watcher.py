@@ -1,0 +1,189 @@
+"""Takes scrapes as they come, and says of each window what is, what should be, and what changed.
+
+Nothing here knows a clock or a socket: a recorded dump is watched as a live server is.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from calibrate.watch.causes import Signs, evidence_of, likely_causes
+from calibrate.watch.changes import TrafficChanges, server_changes
+from calibrate.watch.judge import QUIET_SCORE, Judges, Verdict
+from calibrate.watch.twin import WindowTwin
+from sim.core.errors import InputError
+from sim.families import FAMILIES
+from sim.server_metrics.scrape import Scrape
+from sim.server_metrics.window import Window, WindowBuilder
+from sim.tables.table import number
+
+# Windows that a simulation may begin before.
+_KEPT_WINDOWS = 30
+# Windows whose signs are those of a drift that begins, or of the time before.
+_RECENT, _USUAL = 3, 30
+# A change of the server explains a drift that begins so many windows later.
+_CHANGE_WINDOWS = 10
+_MAX_CAUSES = 3
+TITLES: Mapping[str, str] = {
+    "ttft_ms": "TTFT",
+    "tpot_ms": "TPOT",
+    "waiting": "queue",
+    "kv_share_pct": "KV per request",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One window.
+
+    Attributes:
+        number: its place, from 0.
+        window: what was measured.
+        verdicts: on each figure that could be judged.
+        is_learning: the twin's usual error is not known yet.
+        notes: what changed, began or ended with this window, in sentences.
+        causes: of the drifts there are, the likeliest first.
+    """
+
+    number: int
+    window: Window
+    verdicts: Mapping[str, Verdict]
+    is_learning: bool
+    notes: Sequence[str]
+    causes: Sequence[str]
+
+    @property
+    def drifts(self) -> list[str]:
+        """Names of the figures that drift."""
+        return [name for name, verdict in self.verdicts.items() if verdict.drifts]
+
+
+@dataclass(slots=True)
+class _Drift:
+    """The drift that there is, if there is one."""
+
+    names: frozenset[str] = frozenset()
+    causes: list[str] = field(default_factory=list)
+
+
+class Watcher:
+    """Watches one server, in memory that does not grow."""
+
+    def __init__(self, twin: WindowTwin, family: str, *, window_s: float, num_learned: int) -> None:
+        """Watch for a drift from `twin`, whose servers are of this family."""
+        self._twin, self._family = twin, family
+        self._window_s, self._num_learned = window_s, num_learned
+        self._builder = WindowBuilder(window_s)
+        self._judges = Judges(num_learned)
+        self._traffic = TrafficChanges()
+        self._windows: deque[Window] = deque(maxlen=_KEPT_WINDOWS)
+        self._verdicts: deque[Mapping[str, Verdict]] = deque(maxlen=_RECENT)
+        self._signs: deque[Signs] = deque(maxlen=_RECENT)
+        self._usual: deque[Signs] = deque(maxlen=_USUAL)
+        # Changes of the server, each with the number of the window in which it came.
+        self._changes: deque[tuple[int, str]] = deque(maxlen=_RECENT)
+        self._before: Scrape | None = None
+        self._notes: list[str] = []
+        self._drift = _Drift()
+        self._has_learned = False
+        self._number = 0
+
+    def note_change(self, words: str) -> None:
+        """Something about the server changed, which may explain a drift."""
+        self._changes.append((self._number, words))
+        self._notes.append(words)
+
+    def take(self, scrape: Scrape) -> Watched | None:
+        """Take the next scrape; returns the window that it ends, if it ends one.
+
+        Raises:
+            InputError: the server is of another family, or lacks figures.
+        """
+        before, self._before = self._before, scrape
+        if before is None:
+            self._check(scrape)
+        else:
+            for words in server_changes(before, scrape):
+                self.note_change(words)
+            if scrape.is_restarted(before):
+                self._builder = WindowBuilder(self._window_s)
+                self._windows.clear()
+        window = self._builder.take(scrape)
+        return None if window is None else self._judge(window)
+
+    def _check(self, scrape: Scrape) -> None:
+        if scrape.family != self._family:
+            titles = [FAMILIES[name].title for name in (scrape.family, self._family)]
+            raise InputError(f"is a server of {titles[0]}, but the scenario is of {titles[1]}")
+        if scrape.missing:
+            raise InputError(f"has no metric for {', '.join(scrape.missing)}")
+        pool, own = scrape.values.get("pool_tokens"), self._twin.pool_tokens
+        if pool is not None and abs(pool - own) > own / 100:
+            self._notes.append(f"KV pool: {pool:,.0f} tokens, but {own:,} in the scenario")
+
+    def _judge(self, window: Window) -> Watched:
+        self._windows.append(window)
+        verdicts: Mapping[str, Verdict] = {}
+        if window.num_arrived or window.figures["running"]:
+            prediction = self._twin.predict(list(self._windows), self._number)
+            verdicts = self._judges.take(window.figures, prediction)
+        if words := self._traffic.take(window):
+            self._notes.append(words)
+        is_learning = any(verdict.low is None for verdict in verdicts.values())
+        self._note_learned(is_learning)
+        self._note_drift(window, verdicts)
+        notes, self._notes = self._notes, []
+        watched = Watched(
+            self._number, window, verdicts, is_learning, notes, tuple(self._drift.causes)
+        )
+        self._number += 1
+        return watched
+
+    def _note_learned(self, is_learning: bool) -> None:
+        usual = self._judges.usual_ratios()
+        if self._has_learned or is_learning or not {"ttft_ms", "tpot_ms"} <= set(usual):
+            return
+        self._has_learned = True
+        ratios = ", ".join(f"{TITLES[name]} {number(usual[name])}" for name in usual)
+        self._notes.append(f"learned: measured over predicted is usually {ratios}")
+
+    def _note_drift(self, window: Window, verdicts: Mapping[str, Verdict]) -> None:
+        """Note drifts that begin, end, or have another likely cause now."""
+        tpot = verdicts.get("tpot_ms")
+        signs = Signs.of(window, tpot.predicted if tpot else 0.0)
+        if verdicts:
+            self._verdicts.append(verdicts)
+            self._signs.append(signs)
+        # A figure that this window does not have drifts on.
+        unknown = {name for name in self._drift.names if name not in verdicts}
+        names = frozenset(n for n, verdict in verdicts.items() if verdict.drifts) | unknown
+        if names:
+            self._explain(names, verdicts)
+        elif self._drift.names:
+            self._notes.append("drift is over")
+            self._drift = _Drift()
+        elif all(abs(verdict.score) < QUIET_SCORE for verdict in verdicts.values()):
+            self._usual.append(signs)
+
+    def _explain(self, names: frozenset[str], verdicts: Mapping[str, Verdict]) -> None:
+        changes = [
+            words for place, words in self._changes if self._number - place <= _CHANGE_WINDOWS
+        ]
+        usual = Signs.mean(self._usual)
+        causes = likely_causes(evidence_of(self._verdicts, self._signs, usual, changes))
+        causes = causes[:_MAX_CAUSES] or self._drift.causes
+        begun = names - self._drift.names
+        if begun:
+            figures = ", ".join(
+                f"{TITLES[name]} {number(verdicts[name].measured)} instead of"
+                f" {number(verdicts[name].predicted)}{_UNITS[name]}"
+                for name in sorted(begun)
+            )
+            likely = causes[0] if causes else "no cause that fits"
+            self._notes.append(f"DRIFT: {figures}. Likely: {likely}")
+            for other in causes[1:]:
+                self._notes.append(f"  or: {other}")
+        self._drift = _Drift(names, causes)
+
+
+_UNITS = {"ttft_ms": " ms", "tpot_ms": " ms", "waiting": " requests", "kv_share_pct": " %"}

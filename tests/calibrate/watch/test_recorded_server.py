@@ -1,0 +1,46 @@
+"""Dumps of a real vLLM 0.26.0 server on an H100, with faults that were planted (data/README.md)."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario
+from tests.calibrate.watch.conftest import watch_dump
+from tests.support.vllm_server import MEASURED
+
+SCENARIO = Path(__file__).parents[3] / "scenarios/validation/vllm-0.26-h100-llama-3.1-8b.yaml"
+# When the faults began and ended (*.times in the data), in seconds since the first scrape.
+STALLS_S, NEIGHBOUR_S = (36.2, 50.2), (62.0, 84.7)
+
+
+def seen(folder, *overrides, window_s):
+    dump = MEASURED / f"vllm-0.26-h100-llama-3.1-8b-{folder}" / "metrics.txt.gz"
+    return watch_dump(dump, build(load_scenario(SCENARIO, overrides)), window_s=window_s)
+
+
+@pytest.mark.parametrize("window_s", [3, 5])
+def test_a_process_that_stalls_is_found_and_then_a_second_program_on_the_gpu(window_s):
+    found = seen("faults", window_s=window_s)
+    (stalls_s, stalls), (neighbour_s, neighbour) = found.drifts
+    assert STALLS_S[0] < stalls_s < STALLS_S[1] + window_s
+    assert "Likely: stalls: " in stalls
+    assert NEIGHBOUR_S[0] < neighbour_s < NEIGHBOUR_S[1]
+    assert neighbour.startswith("DRIFT: TPOT ")
+    assert "Likely: slower steps: TPOT is 1." in neighbour
+    # Nothing is wrong in the first half minute, nor between both faults.
+    (over_s,) = [at_s for at_s, note in found.notes if note == "drift is over"]
+    assert stalls_s < over_s < neighbour_s
+
+
+def test_a_server_that_preempts_as_its_twin_does_raises_no_alarm():
+    """Its pool of 38,400 tokens is full nearly all the time; it serves 20/s, and then a burst."""
+    found = seen("small-pool", "scheduler.num_gpu_blocks_override=2400", window_s=3)
+    assert not found.drifts
+    busiest = max(found.windows, key=lambda row: row.window.figures["waiting"])
+    assert busiest.window.figures["waiting"] > 100
+
+
+def test_another_pool_than_the_scenarios_is_told_at_once():
+    found = seen("small-pool", window_s=3)
+    assert found.notes[0][1] == "KV pool: 38,400 tokens, but 444,784 in the scenario"

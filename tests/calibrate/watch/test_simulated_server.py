@@ -1,0 +1,77 @@
+"""An hour of a server that is as its twin says raises no alarm; one that changes does, soon."""
+
+import pytest
+
+from tests.calibrate.watch.conftest import Server, watch_dump, write_dump
+
+# A twin that is off as twins are: its steps are 10 % too fast, its prefill 10 % too slow.
+OFF = {"step_ms": 18.0, "prefill_us": 110.0}
+HEALTHY_S, LATER_S = 300.0, 200.0
+# The change is found within two minutes. Windows count from the first scrape's.
+SOON_S = HEALTHY_S + 120.0
+
+
+@pytest.mark.parametrize("family", ["vllm", "sglang"])
+def test_an_hour_of_usual_traffic_raises_no_alarm(watched, family):
+    found = watched((Server(family, seed=3, rate_rps=1.5), 3_600.0), twin=Server(family, **OFF))
+    assert len(found.windows) == 179
+    assert not found.drifts
+    (learned,) = [note for _, note in found.notes]
+    assert learned.startswith("learned: measured over predicted is usually TTFT ")
+
+
+@pytest.mark.parametrize(
+    ("change", "figure", "cause"),
+    [
+        ({"step_ms": 26.0, "prefill_us": 130.0}, "TPOT", "slower steps: TPOT is 1.3"),
+        ({"step_ms": 23.0, "prefill_us": 115.0}, "TPOT", "slower steps: TPOT is 1.1"),
+        ({"step_ms": 14.0}, "TPOT", "faster steps"),
+        ({"prefill_us": 200.0}, "TTFT", "slower prefill, or a slow front end"),
+    ],
+)
+def test_a_server_that_changes_is_found_within_two_minutes(watched, change, figure, cause):
+    found = watched((Server(), HEALTHY_S), (Server(seed=2, **change), LATER_S), twin=Server(**OFF))
+    at_s, note = found.drifts[0]
+    assert HEALTHY_S < at_s <= SOON_S
+    assert note.startswith(f"DRIFT: {figure} ")
+    assert f"Likely: {cause}" in note
+
+
+def test_a_smaller_pool_is_found_within_two_minutes(watched):
+    """Its server does not say how large its pool is: only which share of it is in use."""
+    usual, smaller = Server(rate_rps=5), Server(rate_rps=5, seed=2, pool_pages=1_000)
+    found = watched((usual, HEALTHY_S), (smaller, LATER_S), twin=Server(**OFF))
+    at_s, note = found.drifts[0]
+    assert HEALTHY_S < at_s <= SOON_S
+    assert "Likely: smaller KV pool: a request takes " in note
+
+
+def test_other_traffic_is_told_and_is_no_drift(watched):
+    found = watched((Server(), HEALTHY_S), (Server(seed=2, rate_rps=6), 400.0), twin=Server(**OFF))
+    assert not found.drifts
+    told = [note for _, note in found.notes if note.startswith("traffic changed: 2.")]
+    assert told
+    assert all(note.endswith(" requests/s") for note in told)
+
+
+def test_a_server_that_is_started_anew_explains_a_drift(tmp_path):
+    """Its counters begin at 0, and its steps are slower from then on."""
+    before = write_dump(tmp_path / "before.txt", (Server(), HEALTHY_S))
+    after = write_dump(tmp_path / "after.txt", (Server(seed=2, step_ms=26.0), LATER_S))
+    text = after.read_text()
+    for line in {line for line in text.splitlines() if line.startswith("# scraped ")}:
+        later_us = int(line.split()[2]) + round(HEALTHY_S * 1e6)
+        text = text.replace(f"{line}\n", f"# later {later_us}\n")
+    dump = tmp_path / "both.txt"
+    dump.write_text(before.read_text() + text.replace("# later ", "# scraped "))
+    found = watch_dump(dump, Server(**OFF).built())
+    restarted = "the server was restarted: its counters began anew"
+    assert restarted in [note for _, note in found.notes]
+    _, note = found.drifts[0]
+    assert f"Likely: another version or other settings: {restarted}" in note
+
+
+def test_the_same_dump_gives_the_same_windows(tmp_path):
+    dump = write_dump(tmp_path / "metrics.txt", (Server(), 120.0))
+    once, again = (watch_dump(dump, Server(**OFF).built()) for _ in range(2))
+    assert [row.verdicts for row in once.windows] == [row.verdicts for row in again.windows]
