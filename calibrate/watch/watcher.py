@@ -24,6 +24,7 @@ _RECENT, _USUAL = 3, 30
 # A change of the server explains a drift that begins so many windows later.
 _CHANGE_WINDOWS = 10
 _MAX_CAUSES = 3
+_US_PER_S = 1e6
 TITLES: Mapping[str, str] = {
     "ttft_ms": "TTFT",
     "tpot_ms": "TPOT",
@@ -40,7 +41,7 @@ class Watched:
         number: its place, from 0.
         window: what was measured.
         verdicts: on each figure that could be judged.
-        is_learning: the twin's usual error is not known yet.
+        is_learning: the usual errors of TTFT and TPOT are not known yet.
         notes: what changed, began or ended with this window, in sentences.
         causes: of the drifts there are, the likeliest first.
     """
@@ -105,7 +106,9 @@ class Watcher:
         else:
             for words in server_changes(before, scrape):
                 self.note_change(words)
-            if scrape.is_restarted(before):
+            # Of a longer time nobody knows when its requests came.
+            is_gap = scrape.at_us - before.at_us > _US_PER_S * self._window_s
+            if is_gap or scrape.is_restarted(before):
                 self._builder = WindowBuilder(self._window_s)
                 self._windows.clear()
         window = self._builder.take(scrape)
@@ -129,19 +132,23 @@ class Watcher:
             verdicts = self._judges.take(window.figures, prediction)
         if words := self._traffic.take(window):
             self._notes.append(words)
-        is_learning = any(verdict.low is None for verdict in verdicts.values())
-        self._note_learned(is_learning)
+        self._note_learned()
         self._note_drift(window, verdicts)
         notes, self._notes = self._notes, []
         watched = Watched(
-            self._number, window, verdicts, is_learning, notes, tuple(self._drift.causes)
+            self._number,
+            window,
+            verdicts,
+            not self._has_learned,
+            notes,
+            tuple(self._drift.causes),
         )
         self._number += 1
         return watched
 
-    def _note_learned(self, is_learning: bool) -> None:
+    def _note_learned(self) -> None:
         usual = self._judges.usual_ratios()
-        if self._has_learned or is_learning or not {"ttft_ms", "tpot_ms"} <= set(usual):
+        if self._has_learned or not {"ttft_ms", "tpot_ms"} <= set(usual):
             return
         self._has_learned = True
         ratios = ", ".join(f"{TITLES[name]} {number(usual[name])}" for name in usual)

@@ -54,16 +54,20 @@ def test_other_traffic_is_told_and_is_no_drift(watched):
     assert all(note.endswith(" requests/s") for note in told)
 
 
+def later(text, seconds):
+    """A dump with all its times so much later."""
+    begin, *parts = text.split("# scraped ")
+    moved = [part.partition("\n") for part in parts]
+    times = [f"{int(at_us) + round(seconds * 1e6)}\n{rest}" for at_us, _, rest in moved]
+    return "# scraped ".join([begin, *times])
+
+
 def test_a_server_that_is_started_anew_explains_a_drift(tmp_path):
     """Its counters begin at 0, and its steps are slower from then on."""
     before = write_dump(tmp_path / "before.txt", (Server(), HEALTHY_S))
     after = write_dump(tmp_path / "after.txt", (Server(seed=2, step_ms=26.0), LATER_S))
-    text = after.read_text()
-    for line in {line for line in text.splitlines() if line.startswith("# scraped ")}:
-        later_us = int(line.split()[2]) + round(HEALTHY_S * 1e6)
-        text = text.replace(f"{line}\n", f"# later {later_us}\n")
     dump = tmp_path / "both.txt"
-    dump.write_text(before.read_text() + text.replace("# later ", "# scraped "))
+    dump.write_text(before.read_text() + later(after.read_text(), HEALTHY_S))
     found = watch_dump(dump, Server(**OFF).built())
     restarted = "the server was restarted: its counters began anew"
     assert restarted in [note for _, note in found.notes]
@@ -75,3 +79,14 @@ def test_the_same_dump_gives_the_same_windows(tmp_path):
     dump = write_dump(tmp_path / "metrics.txt", (Server(), 120.0))
     once, again = (watch_dump(dump, Server(**OFF).built()) for _ in range(2))
     assert [row.verdicts for row in once.windows] == [row.verdicts for row in again.windows]
+
+
+def test_time_in_which_nobody_asked_is_in_no_window(tmp_path):
+    whole = write_dump(tmp_path / "whole.txt", (Server(), 240.0)).read_text()
+    parts = whole.split("# scraped ")
+    # After 76 s there is nothing until 160 s.
+    left = "# scraped ".join([*parts[:21], *parts[41:]])
+    dump = tmp_path / "gap.txt"
+    dump.write_text(left)
+    found = watch_dump(dump, Server(**OFF).built())
+    assert [row.window.seconds for row in found.windows] == [20.0] * 6
