@@ -155,7 +155,7 @@ def _stalls(evidence: Evidence) -> _Found:
         return _NOTHING
     return 2 * slow, (
         f"stalls: {max(more, 0.0):.0f} tokens a window came after gaps of over"
-        f" {1e3 * _LONG_S:.0f} ms, and steps between them are as fast as before"
+        f" {1e3 * _LONG_S:.0f} ms"
     )
 
 

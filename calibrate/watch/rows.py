@@ -8,11 +8,8 @@ from calibrate.watch.watcher import TITLES, Watched
 from sim.tables.table import number
 
 _US_PER_S = 1e6
-_HEADINGS = (
-    "UTC       req/s      TTFT ms   predicted     TPOT ms   predicted    run  queue  predicted"
-    "   KV %  hits %"
-)
-_WIDTHS = (8, 6, 12, 12, 12, 12, 7, 7, 11, 7, 8)
+_HEADINGS = "UTC       req/s  TTFT ms  predicted  TPOT ms  predicted   run  queue   KV %  hits %"
+_WIDTHS = (8, 7, 9, 11, 9, 11, 6, 7, 7, 8)
 # Windows after which the headings are printed again.
 _PAGE = 25
 
@@ -32,8 +29,6 @@ def text_lines(watched: Watched) -> Iterator[str]:
     for name in ("ttft_ms", "tpot_ms"):
         cells += [number(shown.get(name)), _predicted(verdicts.get(name))]
     cells += [f"{shown['running']:.1f}", f"{shown['waiting']:.1f}"]
-    waiting = verdicts.get("waiting")
-    cells.append("-" if waiting is None else f"{waiting.predicted:.1f}")
     cells.append(f"{shown['kv_pct']:.1f}" if "kv_pct" in shown else "-")
     cells.append(f"{100 * window.hit_rate:.0f}")
     line = "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))

@@ -87,10 +87,10 @@ class Seen(NamedTuple):
         return [(at_s, note) for at_s, note in self.notes if note.startswith("DRIFT")]
 
 
-def watch_dump(path, twin, *, window_s=20.0, num_learned=6, num_draws=2):
+def watch_dump(path, twin, *, window_s=20.0, num_learned=6, num_draws=2, seed=1):
     """Watch a dump beside the twin of a built scenario."""
     watcher = Watcher(
-        WindowTwin(twin, num_draws=num_draws, seed=1),
+        WindowTwin(twin, num_draws=num_draws, seed=seed),
         twin.scheduler.family,
         window_s=window_s,
         num_learned=num_learned,

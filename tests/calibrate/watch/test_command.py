@@ -32,7 +32,7 @@ def refused(capsys, *given):
 def test_a_dump_is_watched_at_full_speed(scenario, dump, capsys):
     assert main(["watch", scenario, "--replay", dump, "--out", "seen", "--draws", "2"]) == 0
     headings, first, second = capsys.readouterr().out.splitlines()
-    assert headings.startswith("UTC       req/s      TTFT ms   predicted ")
+    assert headings.startswith("UTC       req/s  TTFT ms  predicted ")
     assert first.split()[0] == "09:33:40"
     assert second.endswith("  learning")
     page = Path("seen/index.html").read_text()

@@ -1,5 +1,6 @@
 """Dumps of a real vLLM 0.26.0 server on an H100, with faults that were planted (data/README.md)."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ SCENARIO = Path(__file__).parents[3] / "scenarios/validation/vllm-0.26-h100-llam
 STALLS_S, NEIGHBOUR_S = (36.2, 50.2), (62.0, 84.7)
 
 
-def seen(folder, *overrides, window_s):
+def seen(folder, *overrides, **options):
     dump = MEASURED / f"vllm-0.26-h100-llama-3.1-8b-{folder}" / "metrics.txt.gz"
-    return watch_dump(dump, build(load_scenario(SCENARIO, overrides)), window_s=window_s)
+    return watch_dump(dump, build(load_scenario(SCENARIO, overrides)), **options)
 
 
 @pytest.mark.parametrize("window_s", [3, 5])
@@ -31,6 +32,14 @@ def test_a_process_that_stalls_is_found_and_then_a_second_program_on_the_gpu(win
     # Nothing is wrong in the first half minute, nor between both faults.
     (over_s,) = [at_s for at_s, note in found.notes if note == "drift is over"]
     assert stalls_s < over_s < neighbour_s
+
+
+def test_the_page_shows_what_the_command_says():
+    page = Path(__file__).parents[3] / "docs/how-to/watch.md"
+    shown = re.findall(r"^\d\d:\d\d:\d\d  (DRIFT: .*|learned: .*|drift is over)$",
+                       page.read_text(encoding="utf-8"), re.MULTILINE)  # fmt: skip
+    found = seen("faults", window_s=3, num_draws=4, seed=0)
+    assert shown == [note for _, note in found.notes if note[:5] in {"DRIFT", "learn", "drift"}]
 
 
 def test_a_server_that_preempts_as_its_twin_does_raises_no_alarm():
