@@ -62,6 +62,7 @@ def watch(
     from calibrate.watch.watcher import Watcher
     from sim.commands.output import check_folder, print_line
     from sim.core.errors import InputError, say
+    from sim.core.garbage import usual_collections
     from sim.families import known_metrics
     from sim.scenario.build import build
     from sim.scenario.load import load_scenario
@@ -88,6 +89,8 @@ def watch(
     if out is not None:
         check_folder(out, file)
     with ExitStack() as opened:
+        # Each simulation and each picture leaves cycles, and a watch has no end.
+        opened.enter_context(usual_collections())
         exporter = None if port is None else opened.enter_context(Exporter(host, port))
         if exporter is not None:
             say(f"calibrate watch: http://{host}:{exporter.port}/ (page), /metrics (Prometheus)")

@@ -1,7 +1,9 @@
 """Writes what `/metrics` of a simulated server would have said all along, as a dump of scrapes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -47,26 +49,23 @@ class DumpWriter:
         return b"".join(self.parts)
 
 
-def _events(log: RunLog, metrics: Metrics) -> Sequence[tuple[int, object]]:
+def _events(log: RunLog, metrics: Metrics) -> Iterator[tuple[int, Callable[[], None]]]:
+    """What a server counts, and when."""
     requests, gaps = log.requests, log.token_gaps
-    events = []
     for row in range(len(requests.rid)):
-        ttft_ns = requests.first_token_ns[row] - requests.arrival_ns[row]
-        if requests.first_token_ns[row] != NOT_YET_NS:
-            events.append(
-                (requests.first_token_ns[row], lambda s=ttft_ns: metrics.first_token(s / _NS_PER_S))
+        arrival_ns = requests.arrival_ns[row]
+        first_ns, finish_ns = requests.first_token_ns[row], requests.finish_ns[row]
+        if first_ns != NOT_YET_NS:
+            ttft_s = (first_ns - arrival_ns) / _NS_PER_S
+            yield int(first_ns), partial(metrics.first_token, ttft_s)
+        if finish_ns != NOT_YET_NS:
+            counts = {name: int(getattr(requests, name)[row]) for name in _COUNTED}
+            record: Any = SimpleNamespace(**counts)
+            yield (
+                int(finish_ns),
+                partial(metrics.over, record, (finish_ns - arrival_ns) / _NS_PER_S),
             )
-        if requests.finish_ns[row] != NOT_YET_NS:
-            record = SimpleNamespace(
-                **{name: int(getattr(requests, name)[row]) for name in _COUNTED}
-            )
-            e2e_s = (requests.finish_ns[row] - requests.arrival_ns[row]) / _NS_PER_S
-            events.append((requests.finish_ns[row], lambda r=record, s=e2e_s: metrics.over(r, s)))
+    assert log.gap_at_ns is not None
     for at_ns, gap_ns, count in zip(log.gap_at_ns, gaps.gap_ns, gaps.count, strict=True):
-
-        def add(count=int(count), gap_s=gap_ns / _NS_PER_S):
-            for _ in range(count):
-                metrics.tokens(1, gap_s)
-
-        events.append((at_ns, add))
-    return events
+        # As many tokens at once, each as long after the one before.
+        yield int(at_ns), partial(metrics.tokens, int(count), count * gap_ns / _NS_PER_S)
