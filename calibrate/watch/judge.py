@@ -34,6 +34,8 @@ _SHARE, _SPREADS, _FEW = 0.8, 1.2816, 5.0
 # long as a simulation lasts.
 _STEP_ERROR = 0.05
 _BUSY_KV_PCT = 90.0
+# Running requests have all of their cached tokens in common, or none: half of the way is a spread.
+_SHARED, _MOST_HITS = 0.5, 0.95
 
 
 class Rule(NamedTuple):
@@ -101,14 +103,14 @@ class Judge:
         return math.exp(self._mean) if len(self._learned) >= self._num_learned else None
 
     def take(
-        self, measured: float, values: list[float], busy_spread: float, load: float
+        self, measured: float, values: list[float], unknown_spread: float, load: float
     ) -> Verdict:
         """Judge a window.
 
         Args:
             measured: the figure.
             values: what each draw of the twin says.
-            busy_spread: what is not known of the log ratio because requests wait.
+            unknown_spread: of the log ratio, because of what no metric says.
             load: how much the server has to do, in units that do not matter.
         """
         offset = self._rule.offset
@@ -118,7 +120,7 @@ class Judge:
         if len(self._learned) < self._num_learned:
             self._learn(ratio, load)
             return Verdict(measured, predicted - offset)
-        spread = self._spread(float(logs.std()), busy_spread, load)
+        spread = self._spread(float(logs.std()), unknown_spread, load)
         score = (ratio - self._mean) / spread
         self._add(score)
         is_calm = not self._drifts and max(self._above, self._below) < _CALM
@@ -137,13 +139,13 @@ class Judge:
         self._own = float(np.quantile(deviations, _SHARE)) / _SPREADS * (1 + _FEW / num)
         self._load += (math.log1p(load) - self._load) / num
 
-    def _spread(self, of_draws: float, busy_spread: float, load: float) -> float:
+    def _spread(self, of_draws: float, unknown_spread: float, load: float) -> float:
         rule = self._rule
         own = max(rule.least_spread, self._own)
         # The usual error of few windows is not certain either.
         of_mean = own / math.sqrt(len(self._learned))
         of_load = rule.load_spread * abs(math.log1p(load) - self._load)
-        return math.hypot(own, of_mean, of_draws, busy_spread, of_load)
+        return math.hypot(own, of_mean, of_draws, unknown_spread, of_load)
 
     def _add(self, score: float) -> None:
         clipped = max(-_CLIP, min(_CLIP, score))
@@ -158,14 +160,18 @@ class Judge:
             self._drifts = 0
 
 
-def busy_spreads(prediction: Prediction) -> dict[str, float]:
-    """How uncertain figures are where requests wait, as spreads of log ratios."""
+def unknown_spreads(prediction: Prediction, hit_rate: float) -> dict[str, float]:
+    """How uncertain figures are, as spreads of log ratios, because of what no metric says.
+
+    That is which prefixes running requests have in common, and where requests wait, for how long.
+    """
+    of_kv = {"kv_share_pct": -_SHARED * math.log(1 - min(hit_rate, _MOST_HITS))}
     waiting, kv_pct = (max(prediction.values(name), default=0.0) for name in ("waiting", "kv_pct"))
     if waiting < 1 and kv_pct < _BUSY_KV_PCT:
-        return {}
+        return of_kv
     late_s = _STEP_ERROR * prediction.span_s
     ttft_ms = np.mean(prediction.values("ttft_ms") or [math.inf])
-    return {"ttft_ms": 1e3 * late_s / float(ttft_ms), "waiting": 1.0}
+    return {**of_kv, "ttft_ms": 1e3 * late_s / float(ttft_ms), "waiting": 1.0}
 
 
 class Judges:
@@ -174,9 +180,11 @@ class Judges:
     def __init__(self, num_learned: int) -> None:
         self._judges = {name: Judge(rule, num_learned) for name, rule in RULES.items()}
 
-    def take(self, figures: Mapping[str, float], prediction: Prediction) -> dict[str, Verdict]:
+    def take(
+        self, figures: Mapping[str, float], prediction: Prediction, hit_rate: float
+    ) -> dict[str, Verdict]:
         """The verdict on each figure that is both measured and predicted."""
-        busy = busy_spreads(prediction)
+        unknown = unknown_spreads(prediction, hit_rate)
         load = float(np.mean(prediction.values("running") or [0.0]))
         measured = with_share(figures)
         draws = [with_share(draw) for draw in prediction.draws]
@@ -184,7 +192,7 @@ class Judges:
         for name, judge in self._judges.items():
             values = [draw[name] for draw in draws if name in draw]
             if name in measured and values:
-                spread = busy.get(name, 0.0)
+                spread = unknown.get(name, 0.0)
                 verdicts[name] = judge.take(measured[name], values, spread, load)
         return verdicts
 

@@ -129,7 +129,7 @@ class Watcher:
         verdicts: Mapping[str, Verdict] = {}
         if window.num_arrived or window.figures["running"]:
             prediction = self._twin.predict(list(self._windows), self._number)
-            verdicts = self._judges.take(window.figures, prediction)
+            verdicts = self._judges.take(window.figures, prediction, window.hit_rate)
         if words := self._traffic.take(window):
             self._notes.append(words)
         self._note_learned()

@@ -92,8 +92,8 @@ class MetricNames:
 
     Attributes:
         family: name of the family.
-        names: by the names used here, the engine's, that of its newest version first. A counter is
-            written without `_total`.
+        names: by the names used here, the engine's, of which the first counts that a server has.
+            A counter is written without `_total`.
         info: a metric whose labels are the server's settings; empty: there is none.
         pool: those labels whose product is the KV pool in tokens.
     """
@@ -112,9 +112,9 @@ class MetricNames:
         info: str = "",
         pool: Sequence[str] = (),
     ) -> "MetricNames":
-        """Those that simulated servers show, and further ones."""
+        """Those that simulated servers show, and those that a real server may have instead."""
         keys = (*GAUGES, *COUNTERS, *HISTOGRAMS)
-        tables = (served, further)
+        tables = (further, served)
         names = {key: [table[key] for table in tables if key in table] for key in keys}
         return cls(family, names, info, pool)
 

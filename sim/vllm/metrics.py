@@ -16,10 +16,11 @@ METRIC_NAMES = {
     "itl_s": "vllm:inter_token_latency_seconds",
     "e2e_s": "vllm:e2e_request_latency_seconds",
 }
-# Those that a real server has besides, and those that versions before 0.10 had.
+# Those that a real server has besides or instead, and those that versions before 0.10 had.
+# `prompt_tokens_cached` has what host memory held, too.
 _FURTHER = {
     "kv_usage": "vllm:gpu_cache_usage_perc",
-    "cached_tokens": "vllm:gpu_prefix_cache_hits",
+    "cached_tokens": "vllm:prompt_tokens_cached",
     "itl_s": "vllm:time_per_output_token_seconds",
     "queried_tokens": "vllm:prefix_cache_queries",
     "queue_s": "vllm:request_queue_time_seconds",

@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from calibrate.watch.judge import Judge, Judges, Rule
+from calibrate.watch.judge import Judge, Judges, Rule, unknown_spreads
 from calibrate.watch.twin import Prediction
 
 RULE = Rule(least_spread=0.05, load_spread=0.2)
 SPREAD = 0.1
 
 
-def take(judge, ratio, *, load=10.0, busy=0.0, predicted=100.0):
-    return judge.take(predicted * ratio, [predicted, predicted], busy, load)
+def take(judge, ratio, *, load=10.0, unknown=0.0, predicted=100.0):
+    return judge.take(predicted * ratio, [predicted, predicted], unknown, load)
 
 
 def taught(rng, num=30):
@@ -84,15 +84,24 @@ def test_normal_errors_raise_no_alarm_in_twenty_thousand_windows():
     assert alarms == 0
 
 
-def test_another_load_and_a_queue_make_a_judge_careful(judge):
+def test_another_load_and_what_no_metric_says_make_a_judge_careful(judge):
     usual = take(judge, 1.5).score
     assert take(judge, 1.5, load=100.0).score < 0.5 * usual
-    assert take(judge, 1.5, busy=1.0).score < 0.2 * usual
+    assert take(judge, 1.5, unknown=1.0).score < 0.2 * usual
 
 
 def test_figures_that_the_twin_or_the_server_lacks_are_not_judged():
     draws = [{"ttft_ms": 50.0, "running": 2.0, "waiting": 0.0, "kv_pct": 4.0}] * 2
     verdicts = Judges(6).take({"tpot_ms": 9.0, "running": 2.0, "waiting": 0.0, "kv_pct": 5.0},
-                              Prediction(draws, 60.0))  # fmt: skip
+                              Prediction(draws, 60.0), 0.0)  # fmt: skip
     assert set(verdicts) == {"waiting", "kv_share_pct"}
     assert verdicts["kv_share_pct"].measured == 2.5
+
+
+def test_kv_of_cached_prefixes_and_first_tokens_of_a_queue_are_uncertain():
+    idle = Prediction([{"ttft_ms": 50.0, "waiting": 0.0, "kv_pct": 4.0}], 60.0)
+    assert unknown_spreads(idle, 0.0) == {"kv_share_pct": 0}
+    assert unknown_spreads(idle, 0.8)["kv_share_pct"] == pytest.approx(0.8, abs=0.01)
+    busy = Prediction([{"ttft_ms": 6_000.0, "waiting": 9.0, "kv_pct": 99.0}], 60.0)
+    # Steps that are 5 % off are 3 s late after a minute.
+    assert unknown_spreads(busy, 0.0)["ttft_ms"] == pytest.approx(0.5)

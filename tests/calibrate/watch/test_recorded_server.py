@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from sim.scenario.build import build
-from sim.scenario.load import load_scenario
+from sim.scenario.load import load_scenario, load_scenario_text
 from tests.calibrate.watch.conftest import watch_dump
 from tests.support.vllm_server import MEASURED
+
+pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
 
 SCENARIO = Path(__file__).parents[3] / "scenarios/validation/vllm-0.26-h100-llama-3.1-8b.yaml"
 # When the faults began and ended (*.times in the data), in seconds since the first scrape.
@@ -48,6 +50,31 @@ def test_a_server_that_preempts_as_its_twin_does_raises_no_alarm():
     assert not found.drifts
     busiest = max(found.windows, key=lambda row: row.window.figures["waiting"])
     assert busiest.window.figures["waiting"] > 100
+
+
+QWEN = """\
+name: qwen
+model: Qwen/Qwen3-30B-A3B
+latency: {kind: aiconfigurator, system: h200_sxm, backend: vllm, tp: 1}
+host: vllm-async
+workload:
+  kind: synthetic
+  num_requests: 10
+  arrivals: {kind: poisson, rate_rps: 1}
+  prompt_tokens: {kind: constant, value: 800}
+  output_tokens: {kind: constant, value: 120}
+scheduler: {family: vllm, num_gpu_blocks_override: 8192, max_num_seqs: 1024, max_model_len: 8192}
+"""
+
+
+def test_a_server_whose_traffic_changes_all_the_time_raises_no_alarm():
+    """Rates of 4 and 12, 64 clients, prefixes that nine of ten prompts share, and a burst."""
+    dump = MEASURED / "vllm-0.26-h200-qwen3-30b-a3b" / "metrics.txt.gz"
+    found = watch_dump(dump, build(load_scenario_text(QWEN, name="qwen")), window_s=5)
+    assert not found.drifts
+    told = " ".join(note for _, note in found.notes)
+    assert "requests/s" in told
+    assert "cache hits" in told
 
 
 def test_another_pool_than_the_scenarios_is_told_at_once():
