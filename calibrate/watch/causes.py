@@ -15,6 +15,8 @@ from sim.tables.table import number
 _LONG_GAPS, _LONG_S = 10.0, 0.25
 # So many more of them than usual are no chance.
 _MANY_GAPS = 2.0
+_PART = 0.3
+_STALLED_S = 1.0
 _CLEAR = 1.5
 _CERTAIN = 100.0
 # A mean that is this much higher than usual has changed.
@@ -29,12 +31,16 @@ class Signs:
 
     Attributes:
         long_gaps: tokens for which a request waited as long as for many.
+        long_s: how long it waited for them, about.
+        late_s: how much later all tokens came than the twin's.
         stalled_s: time in which requests ran and no token came.
         prefill_ms, queue_ms: means of the parts of TTFT, as far as the server measures them.
         preempted: preemptions for each request that finished.
     """
 
     long_gaps: float = 0.0
+    long_s: float = 0.0
+    late_s: float = 0.0
     stalled_s: float = 0.0
     prefill_ms: float | None = None
     queue_ms: float | None = None
@@ -46,7 +52,8 @@ class Signs:
         gaps = window.histograms["itl_s"]
         finished = max(1.0, window.added.get("requests", 0.0))
         return cls(
-            gaps.above(max(_LONG_S, _LONG_GAPS * tpot_ms / 1e3)),
+            *gaps.above(max(_LONG_S, _LONG_GAPS * tpot_ms / 1e3)),
+            max(0.0, gaps.total - gaps.num * tpot_ms / 1e3),
             window.stalled_s,
             window.figures.get("prefill_ms"),
             window.figures.get("queue_ms"),
@@ -61,6 +68,8 @@ class Signs:
 
         return cls(
             of("long_gaps") or 0.0,
+            of("long_s") or 0.0,
+            of("late_s") or 0.0,
             of("stalled_s") or 0.0,
             of("prefill_ms"),
             of("queue_ms"),
@@ -146,17 +155,16 @@ def _pool(evidence: Evidence) -> _Found:
 
 
 def _stalls(evidence: Evidence) -> _Found:
-    more = evidence.signs.long_gaps - evidence.usual.long_gaps
-    few = more < max(_MANY_GAPS, evidence.usual.long_gaps)
-    if few and evidence.signs.stalled_s <= evidence.usual.stalled_s:
-        return _NOTHING
     slow = max(evidence.score.get("tpot_ms", 0.0), evidence.score.get("ttft_ms", 0.0))
-    if slow <= 0:
-        return _NOTHING
-    return 2 * slow, (
-        f"stalls: {max(more, 0.0):.0f} tokens a window came after gaps of over"
-        f" {1e3 * _LONG_S:.0f} ms"
-    )
+    now, usual = evidence.signs, evidence.usual
+    more = now.long_gaps - usual.long_gaps
+    # Where all steps are slower, long gaps are only a part of what is late.
+    if more >= max(_MANY_GAPS, usual.long_gaps) and now.long_s >= _PART * now.late_s and slow > 0:
+        limit = f"{1e3 * _LONG_S:.0f} ms"
+        return 2 * slow, f"stalls: {more:.0f} tokens a window came after gaps of over {limit}"
+    if now.stalled_s >= 2 * usual.stalled_s + _STALLED_S and slow > 0:
+        return 2 * slow, f"stalls: no token for {number(now.stalled_s)} s a window"
+    return _NOTHING
 
 
 def _decode(evidence: Evidence) -> _Found:

@@ -44,10 +44,18 @@ class Histogram:
             self.bounds, tuple(now - then for now, then in pairs), self.total - before.total
         )
 
-    def above(self, limit: float) -> float:
-        """How many values were above the smallest bound that is at least `limit`."""
-        at_most = next(n for b, n in zip(self.bounds, self.counts, strict=True) if b >= limit)
-        return self.num - at_most
+    def above(self, limit: float) -> tuple[float, float]:
+        """How many values were above the next bound from `limit` on, and about their sum.
+
+        Each counts as the geometric mean of its bucket's bounds.
+        """
+        num = total = at_most = 0.0
+        for low, high, count in zip((0.0, *self.bounds), self.bounds, self.counts, strict=False):
+            if low >= limit:
+                num += count - at_most
+                total += (count - at_most) * math.sqrt(low * min(high, 2 * low))
+            at_most = count
+        return num, total
 
 
 @dataclass(frozen=True, slots=True)

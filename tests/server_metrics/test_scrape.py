@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,6 +103,6 @@ def test_what_a_histogram_has_since_an_earlier_one():
     now, before = Histogram((1, math.inf), (5, 8), 20), Histogram((1, math.inf), (2, 3), 6)
     since = now.since(before)
     assert (since.counts, since.total, since.num) == ((3, 5), 14, 5)
-    assert since.above(1) == 2
-    assert since.above(0.5) == 2  # the next bound
-    assert since.above(2) == 0
+    assert since.above(1) == (2, pytest.approx(2 * math.sqrt(2)))
+    assert since.above(0.5) == since.above(1)  # the next bound
+    assert since.above(2) == (0, 0)

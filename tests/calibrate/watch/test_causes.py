@@ -7,6 +7,7 @@ import pytest
 from calibrate.watch.causes import Evidence, Signs, likely_causes
 
 USUAL = Signs(long_gaps=1.0, prefill_ms=50.0, queue_ms=1.0)
+STALLS = {"long_gaps": 40.0, "long_s": 40.0, "late_s": 50.0}
 CALM = Evidence(
     score={"ttft_ms": 0.0, "tpot_ms": 0.0, "waiting": 0.0, "kv_share_pct": 0.0},
     ratio={"ttft_ms": 1.0, "tpot_ms": 1.0, "waiting": 1.0, "kv_share_pct": 1.0},
@@ -31,8 +32,9 @@ def evidence(signs=None, changes=(), means=(60.0, 60.0), **scores):
     ("found", "first"),
     [
         (evidence(tpot_ms=5.0, ttft_ms=3.0), "slower steps"),
-        (evidence(tpot_ms=5.0, ttft_ms=9.0, signs={"long_gaps": 40.0}), "stalls"),
-        (evidence(tpot_ms=3.0, signs={"stalled_s": 2.0}), "stalls"),
+        (evidence(tpot_ms=5.0, ttft_ms=9.0, signs=STALLS), "stalls: 39 tokens a window"),
+        (evidence(tpot_ms=5.0, signs={**STALLS, "late_s": 200.0}), "slower steps"),
+        (evidence(tpot_ms=3.0, signs={"stalled_s": 2.0}), "stalls: no token for 2.00 s a window"),
         (evidence(ttft_ms=6.0, signs={"prefill_ms": 90.0}), "slower prefill: 50.00 → 90.00 ms"),
         (evidence(ttft_ms=6.0, signs={"prefill_ms": None}), "slower prefill, or a slow front end"),
         (evidence(means=(160.0, 60.0), ttft_ms=6.0), "the front end: TTFT is 100.0 ms longer"),

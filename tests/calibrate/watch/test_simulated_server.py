@@ -23,6 +23,7 @@ def test_an_hour_of_usual_traffic_raises_no_alarm(watched, family):
 @pytest.mark.parametrize(
     ("change", "figure", "cause"),
     [
+        ({"step_ms": 40.0, "prefill_us": 200.0}, "TPOT", "slower steps: TPOT is "),
         ({"step_ms": 26.0, "prefill_us": 130.0}, "TPOT", "slower steps: TPOT is 1.3"),
         ({"step_ms": 23.0, "prefill_us": 115.0}, "TPOT", "slower steps: TPOT is 1.1"),
         ({"step_ms": 14.0}, "TPOT", "faster steps"),
