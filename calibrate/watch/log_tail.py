@@ -11,6 +11,7 @@ from sim.families import FAMILIES
 # Of a long log, this much is read at a time; of a line without an end, no more is kept.
 _PART_BYTES = 1 << 22
 _MAX_SHOWN = 4
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class _Said(NamedTuple):
@@ -77,6 +78,8 @@ class LogTail:
                     # Another file has its name now, or it was emptied.
                     self._num_bytes, self._rest = 0, b""
                 file.seek(self._num_bytes)
+                if not self._num_bytes and file.peek(2)[:2] == _GZIP_MAGIC:
+                    raise InputError(f"{self._path}: is packed, so it does not grow")
                 while part := file.read(_PART_BYTES):
                     self._num_bytes += len(part)
                     self._take(part)

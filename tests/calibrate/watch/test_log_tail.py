@@ -1,5 +1,7 @@
 """A server's log that grows: what a new start changes is told, however the log is cut."""
 
+import gzip
+
 import pytest
 
 from calibrate.watch.log_tail import LogTail
@@ -70,7 +72,11 @@ def test_memory_does_not_grow_with_a_line_that_has_no_end(path, monkeypatch):
     assert len(tail._rest) == 1_000
 
 
-def test_a_log_that_is_not_there_is_refused(tmp_path):
+def test_a_log_that_is_not_there_or_packed_is_refused(tmp_path):
+    packed = tmp_path / "server.log.gz"
+    packed.write_bytes(gzip.compress(START.encode()))
+    with pytest.raises(InputError, match=r"log\.gz: is packed, so it does not grow"):
+        LogTail(packed, "vllm")
     with pytest.raises(InputError, match=r"missing\.log: cannot be read: No such file"):
         LogTail(tmp_path / "missing.log", "vllm")
     with pytest.raises(InputError, match="logs of family other are not known"):

@@ -35,7 +35,7 @@ def scrape(number):
         histograms={
             "ttft_s": histogram(20 * number, 0.06), "itl_s": histogram(800 * number, 0.01),
         },
-        info={"generation": str(number // 50)},
+        info={"generation": str(number // 5)},
     )  # fmt: skip
 
 
