@@ -188,6 +188,17 @@ def file_cases() -> list[FuzzCase]:
             ),
             6,
         ),
+        FuzzCase(
+            "metrics",
+            "metrics.txt",
+            mutate.mutated_bytes,
+            (
+                "calibrate watch vllm.yaml --replay metrics.txt --window 1 --every 0.5 --learn 3"
+                " --draws 2 --out out",
+            ),
+            4,
+            group="server logs",
+        ),
         *(
             FuzzCase(
                 f"power {name}",

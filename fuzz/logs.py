@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from sim.commands.running.simulate import simulate_built
+from sim.des.run import RunOptions
 from sim.latency.profile.format import load_profile, shipped_profiles
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog.run_log_file import write_run_log
+from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from tests.support.measured_runs import measured_run
+from tests.support.metrics_dump import DumpWriter
 
 _GRAPHS = (1, 2, 4, 8, 16)
 
 
 def write_logs(folder: Path) -> None:
-    """Write the log of a real run, points, profiles of both versions, and host times."""
+    """Write a real run's log, points, profiles of both versions, host times, and scrapes."""
     latency = ProfileLatency(load_profile("example/tiny-cpu", folder), overlaps=True)
     run = measured_run(load_scenario(folder / "served.yaml"), latency)
     write_run_log(folder / "run.jsonl", run.meta, [*run.steps, *run.requests])
@@ -30,6 +34,10 @@ def write_logs(folder: Path) -> None:
     (folder / "profile.json").write_text(text, encoding="utf-8")
     (folder / "launched.json").write_text(json.dumps(_with_launch(text)), encoding="utf-8")
     _write_power(folder)
+    writer = DumpWriter("vllm", 0.5)
+    served = build(load_scenario(folder / "vllm.yaml"))
+    writer.add(simulate_built(served, RunOptions(timed_gaps=True)), 6.0)
+    (folder / "metrics.txt").write_bytes(writer.content())
     times = {
         "format": "servetwin-host-times",
         "version": 1,

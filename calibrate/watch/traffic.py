@@ -50,7 +50,7 @@ def span_traffic(windows: Sequence[Window], own: Lengths, rng: np.random.Generat
     """
     span = joined(windows)
     begin_us = span.first.at_us
-    num_ran, num_waited = (round(span.first.values[key]) for key in ("running", "waiting"))
+    num_ran, num_waited = num_before(span)
     at_ns = [np.zeros(num_ran + num_waited)]
     for each in span.arrived:
         bounds = (each.begin_us - begin_us, each.end_us - begin_us)
@@ -67,6 +67,12 @@ def span_traffic(windows: Sequence[Window], own: Lengths, rng: np.random.Generat
                 strict=True)
         )
     ])  # fmt: skip
+
+
+def num_before(window: Window) -> tuple[int, int]:
+    """How many requests ran, and how many waited, when a window began."""
+    ran, waited = (max(0, round(window.first.values[key])) for key in ("running", "waiting"))
+    return ran, waited
 
 
 def _request(row: int, arrival_ns: int, prompt: int, output: int, shared: int) -> ScriptedRequest:
@@ -94,7 +100,7 @@ def _lengths(span: Window, own: Lengths, rng: np.random.Generator, num: int) -> 
         ("output_lengths", "generation_tokens", own.output),
     ):
         histogram = span.histograms.get(name)
-        if histogram is not None and histogram.num:
+        if histogram is not None and max(histogram.counts) > 0:
             drawn, drawn_mean = _drawn(histogram, rng, num)
         else:
             drawn, drawn_mean = lengths[rows].astype(np.float64), float(lengths.mean())

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.watch.traffic import Lengths, span_traffic
+from calibrate.watch.traffic import Lengths, num_before, span_traffic
 from sim.commands.running.simulate import simulate_built
 from sim.des.run import RunOptions
 from sim.runlog import RunLog
@@ -65,8 +65,14 @@ class WindowTwin:
         return self._built.scheduler.pool_tokens
 
     def predict(self, windows: Sequence[Window], number: int) -> Prediction:
-        """The last of these windows, which follow each other; `number` is its place in all."""
+        """The last of these windows, which follow each other; `number` is its place in all.
+
+        There are no draws if it has too many requests.
+        """
         windows = self._span(windows)
+        num = sum(window.num_arrived for window in windows) + sum(num_before(windows[0]))
+        if num > _MAX_REQUESTS:
+            return Prediction([], 0.0)
         draws = [
             self._predict(windows, np.random.default_rng([self._seed, number, draw]))
             for draw in range(self._num_draws)

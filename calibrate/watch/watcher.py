@@ -100,10 +100,13 @@ class Watcher:
         Raises:
             InputError: the server is of another family, or lacks figures.
         """
-        before, self._before = self._before, scrape
+        before = self._before
         if before is None:
             self._check(scrape)
-        else:
+        elif scrape.missing or scrape.at_us <= before.at_us:
+            return None  # a part of an answer, or a clock that was set back
+        self._before = scrape
+        if before is not None:
             for words in server_changes(before, scrape):
                 self.note_change(words)
             # Of a longer time nobody knows when its requests came.

@@ -14,7 +14,7 @@ from sim.server_log.text_lines import Lines
 from sim.server_metrics.scrape import MetricNames, Scrape, read_scrape
 
 MARK = "# scraped"
-_MARK = re.compile(rb"# scraped (\d{1,18})\s*")
+_MARK = re.compile(rb"# scraped (\d{1,17})\s*")
 # A scrape of a large server has a few thousand lines.
 _MAX_LINES = 200_000
 

@@ -1,6 +1,5 @@
 """Prometheus' text format, as far as servers of language models write it."""
 
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -10,6 +9,10 @@ _SAMPLE = re.compile(
     r"([A-Za-z_:][\w:]{0,200})(\{.{0,20000}\})? {1,9}(\S{1,40})(?: {1,9}-?\d{1,20})?"
 )
 _LABEL = re.compile(r'[{,]([A-Za-z_]\w{0,100})="((?:[^"\\]|\\.){0,4000})"')
+
+
+# Larger numbers are no counts, times or shares of any server.
+_MOST = 1e15
 
 
 class Sample(NamedTuple):
@@ -23,7 +26,7 @@ def read_samples(lines: Iterable[str], wanted: Collection[str]) -> dict[str, lis
     """The samples of these names, by name, in the order of the text.
 
     Lines of other names, comments, and lines that are no samples are left out; so are numbers that
-    are not finite.
+    are not finite, or beyond all measure.
     """
     found: dict[str, list[Sample]] = {}
     for line in lines:
@@ -35,7 +38,7 @@ def read_samples(lines: Iterable[str], wanted: Collection[str]) -> dict[str, lis
             value = float(match[3])
         except ValueError:
             continue
-        if math.isfinite(value):
+        if abs(value) <= _MOST:  # not infinite, and no NaN
             labels = dict(_LABEL.findall(match[2] or ""))
             found.setdefault(name, []).append(Sample(labels, value))
     return found

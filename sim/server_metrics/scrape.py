@@ -188,7 +188,7 @@ def _histogram(samples: Mapping[str, list[Sample]], name: str) -> Histogram | No
             return None
         counts[bound] = counts.get(bound, 0.0) + row.value
     bounds = sorted(counts)
-    if not bounds or bounds[-1] != float("inf"):
+    if not bounds or bounds[0] < 0 or bounds[-1] != float("inf"):
         return None
     total = sum(row.value for row in _of_server(samples.get(f"{name}_sum", ())))
     return Histogram(tuple(bounds), tuple(counts[bound] for bound in bounds), total)

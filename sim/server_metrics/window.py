@@ -54,7 +54,8 @@ class Window:
     def hit_rate(self) -> float:
         """Share of the prompt tokens that the prefix cache held; 0: it is not known."""
         asked = self.added.get("queried_tokens") or self.added.get("prompt_tokens", 0.0)
-        return min(1.0, self.added.get("cached_tokens", 0.0) / asked) if asked else 0.0
+        share = self.added.get("cached_tokens", 0.0) / asked if asked else 0.0
+        return min(max(share, 0.0), 1.0)
 
     def mean_tokens(self, lengths: str, counter: str) -> float | None:
         """Mean length of requests, from a histogram or else a counter; None: none has finished."""

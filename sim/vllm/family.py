@@ -34,6 +34,7 @@ _FORMATS = (
     ),
 )
 
+
 class VllmFamily(Family):
     """vLLM, versions 0.10.2 to 0.33.0."""
 

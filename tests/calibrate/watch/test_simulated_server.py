@@ -2,6 +2,10 @@
 
 import pytest
 
+from calibrate.watch.twin import WindowTwin
+from calibrate.watch.watcher import Watcher
+from sim.families import known_metrics
+from sim.server_metrics.dump import read_dump
 from tests.calibrate.watch.conftest import Server, watch_dump, write_dump
 
 # A twin that is off as twins are: its steps are 10 % too fast, its prefill 10 % too slow.
@@ -91,3 +95,17 @@ def test_time_in_which_nobody_asked_is_in_no_window(tmp_path):
     dump.write_text(left)
     found = watch_dump(dump, Server(**OFF).built())
     assert [row.window.seconds for row in found.windows] == [20.0] * 6
+
+
+def test_a_part_of_an_answer_and_a_clock_that_is_set_back_are_left_out(tmp_path):
+    whole = write_dump(tmp_path / "whole.txt", (Server(), 60.0)).read_text()
+    begin, *parts = whole.split("# scraped ")
+    parts[3] = "\n".join(line for line in parts[3].splitlines() if "_running{" not in line) + "\n"
+    dump = tmp_path / "part.txt"
+    dump.write_text("# scraped ".join([begin, *parts]))
+    scrapes = list(read_dump(dump, known_metrics()))
+    server = Server(**OFF).built()
+    watcher = Watcher(WindowTwin(server, num_draws=2, seed=1), "vllm", window_s=20, num_learned=6)
+    seen = [watcher.take(scrape) for scrape in (*scrapes[:8], scrapes[2], *scrapes[8:])]
+    lengths = [len(each.window.arrived) for each in seen if each is not None]
+    assert lengths == [4, 5]

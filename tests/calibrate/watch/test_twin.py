@@ -103,3 +103,20 @@ def test_only_the_last_window_is_predicted_and_the_time_before_it_is_simulated()
     assert len(busy.values("ttft_ms")) == 2
     assert not idle.values("ttft_ms")
     assert (busy.span_s, idle.span_s) == (10, 20)
+
+
+def test_more_requests_than_can_be_simulated_are_not_predicted():
+    twin = WindowTwin(Server().built(), num_draws=2, seed=1)
+    for first, last in (({}, {"requests": 1e12}), ({"running": 1e12}, {"running": 1e12})):
+        (window,) = windows(scrape(0, **{"requests": 0, **first}), scrape(10, **last))
+        assert not twin.predict([window], 0).draws
+
+
+def test_numbers_that_no_server_has_do_no_harm():
+    lengths = Histogram(BOUNDS, (-5, 3, -2), -1e14)
+    begin = scrape(0, requests=0, running=-7, prompt_tokens=0, cached_tokens=0,
+                   prompt_lengths=Histogram(BOUNDS, (0, 0, 0), 0.0))  # fmt: skip
+    end = scrape(10, requests=20, prompt_tokens=50, cached_tokens=-900, prompt_lengths=lengths)
+    found = requests(begin, end)
+    assert len(found) == 27
+    assert all(len(each.spec.prompt) >= 1 for each in found)
