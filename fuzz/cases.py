@@ -192,10 +192,7 @@ def file_cases() -> list[FuzzCase]:
             "metrics",
             "metrics.txt",
             mutate.mutated_bytes,
-            (
-                "calibrate watch vllm.yaml --replay metrics.txt --window 1 --every 0.5 --learn 3"
-                " --draws 2 --out out",
-            ),
+            ("calibrate watch vllm.yaml --replay metrics.txt --window 1 --learn 3 --out out",),
             4,
             group="server logs",
         ),

@@ -74,7 +74,7 @@ def watch(
 
     if (url is None) == (replay is None):
         raise InputError("give either --url, a server, or --replay, a recorded dump")
-    if window < every:
+    if url is not None and window < every:
         raise InputError("--window: must not be shorter than --every")
     source = scrapes(metrics_url(url), every) if url else None
     loaded = load_scenario(file, set_ or ())

@@ -56,7 +56,7 @@ def test_bad_input_is_refused_in_one_line(scenario, dump, capsys):
     assert ":1: comes before the first line `# scraped TIME`" in line("--replay", scenario)
     assert "missing.log: cannot be read" in line("--replay", dump, "--log", "missing.log")
     assert "--window: must not be shorter" in line(
-        "--replay", dump, "--window", "1", "--every", "5"
+        "--url", "http://localhost:1", "--window", "1", "--every", "5"
     )
     assert "is a server of vLLM, but the scenario is of SGLang" in line(
         "--replay", dump, "--set", "scheduler={family: sglang, max_total_tokens: 4096}"
