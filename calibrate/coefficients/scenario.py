@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.coefficients.coefficient import check_kind
-from sim.commands.import_commands import measured_operators, read_server
+from sim.commands.import_commands import measured_operators, read_server, sections_of
 from sim.commands.import_results import ReadSource
 from sim.commands.recorded_scenario import (
     TRAFFIC,
@@ -19,8 +19,16 @@ from sim.commands.recorded_scenario import (
 )
 from sim.core.errors import InputError
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
+from sim.family.launch_command import ServerSettings
 from sim.latency.host import host_preset
-from sim.scenario.load import LoadedScenario, load_scenario_text, refuse_pools
+from sim.scenario.build import build
+from sim.scenario.kv_pool import kv_pool
+from sim.scenario.load import (
+    LoadedScenario,
+    load_scenario_data,
+    load_scenario_text,
+    refuse_pools,
+)
 from sim.workload.results.model import ServerFacts
 
 _ONE_SERVER = "a fit of step times, which are those of one server"
@@ -131,6 +139,7 @@ def draft_scenario(
     if options.kind is not None:
         check_kind(options.kind)
     facts = _merged([source.facts for source in sources])
+    hints: list[Hint] = []
     if family is not None:
         facts = replace(facts, engines=(family,))
     system = options.hardware.replace("-", "_") if options.hardware else ""
@@ -141,7 +150,10 @@ def draft_scenario(
         server = read_server(options.server, system)
         operators = measured_operators(server, system)
         facts = _with_command(facts, server.model, server.scheduler)
-    return _draft(facts, sources, options, operators, out)
+        facts, hints = _with_pool(facts, server, system)
+    draft = _draft(facts, sources, options, operators, out)
+    draft.hints += hints
+    return draft
 
 
 def _draft(
@@ -221,6 +233,42 @@ def _with_command(facts: ServerFacts, model: str, scheduler: Mapping[str, Any]) 
     }
     engines = (str(scheduler["family"]),)
     return ServerFacts(engines, model, {**facts.scheduler, **settings}, facts.other_settings)
+
+
+_ONE_REQUEST = {
+    "kind": "synthetic",
+    "num_requests": 1,
+    "arrivals": {"kind": "constant", "rate_rps": 1},
+    "prompt_tokens": {"kind": "constant", "value": 1},
+    "output_tokens": {"kind": "constant", "value": 1},
+}
+
+
+def _with_pool(
+    facts: ServerFacts, server: ServerSettings, system: str
+) -> tuple[ServerFacts, list[Hint]]:
+    """With the KV pool that the server's flags leave on such a GPU, and a comment on it.
+
+    Unchanged if the results or the flags have its size, or if its model is not known.
+    """
+    sections, _ = sections_of(server, system)
+    model = known_model(server.model) or server.model
+    data = {"name": "server", "model": model, **sections, "workload": _ONE_REQUEST}
+    try:
+        built = build(load_scenario_data(data, name="--server", base_dir=Path()))
+        pool = kv_pool(built.served, built.scheduler)
+    except InputError:
+        return facts, []
+    section = built.loaded.scenario.scheduler
+    share, _ = section.memory_share
+    if section.pool_key in facts.scheduler:
+        return facts, []
+    size = pool.pages if section.pool_key == "num_gpu_blocks_override" else pool.tokens
+    text = f"{section.pool_key} is {pool.source}. The server logs what it has measured."
+    # The size takes the place of the share of memory that it follows from.
+    settings = {key: value for key, value in facts.scheduler.items() if key != share}
+    known = replace(facts, scheduler={**settings, section.pool_key: size})
+    return known, [Hint("scheduler", text)]
 
 
 def draft_text(draft: Draft, source: ReadSource, path: Path, comments: Sequence[str] = ()) -> str:
