@@ -30,7 +30,7 @@ def fit(
     logs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="results of a benchmark; run logs; or an SGLang server's logs"
+            metavar="FILE...", help="results of a benchmark; run logs; or a server's logs"
         ),
     ],
     out: Annotated[
@@ -91,6 +91,12 @@ def fit(
     hardware: Annotated[
         str | None, typer.Option(metavar="GPU", help="of results: its GPUs, such as h100_sxm")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="of a server's logs: the model, if its name is not known"
+        ),
+    ] = None,
     try_: Annotated[
         list[str] | None,
         typer.Option(
@@ -108,8 +114,8 @@ def fit(
 ) -> None:
     """Fit a scenario's step times to a benchmark's results, or a latency profile to run logs.
 
-    Also a latency profile to the text logs of an SGLang server. With --scenario: fit host times to
-    a measured run.
+    Also a latency profile to the text logs of an SGLang or vLLM server. With --scenario: fit host
+    times to a measured run.
     """
     from calibrate.commands.modes import are_results, are_server_logs, only_with, the_one_run
 
@@ -126,6 +132,7 @@ def fit(
 
         of_logs = {"--name": name, "--label": label, "--folds": folds, "--seed": seed, **of_power}
         only_with("run logs", of_logs)
+        only_with("a server's logs", {"--model": model})
         with_scenario = {"--per-request": per_request, "--measured-arrivals": measured_arrivals}
         only_with("--scenario", with_scenario)
         about = FitServerOptions(kind=kind, template=template, server=server, hardware=hardware)
@@ -151,8 +158,17 @@ def fit(
         only_with("run logs", {"--folds": folds})
         from calibrate.commands.fit_server_logs import fit_server_logs
 
-        fit_server_logs(logs, out, name=name, label=label or "", seed=seed or 0, power=readings)
+        fit_server_logs(
+            logs,
+            out,
+            name=name,
+            label=label or "",
+            seed=seed or 0,
+            model=model,
+            power=readings,
+        )
         return
+    only_with("a server's logs", {"--model": model})
     if scenario is None:
         beside = {"--set": set_, "--first": first, "--per-request": per_request}
         only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})

@@ -19,6 +19,7 @@ def fit_server_logs(
     name: str | None,
     label: str,
     seed: int,
+    model: str | None,
     power: "PowerReadings | None" = None,
 ) -> None:
     """Fit a profile to the logs of one server under several loads, write it, and print its errors.
@@ -26,7 +27,7 @@ def fit_server_logs(
     With readings of `power`, the profile has the server's power, too.
 
     Raises:
-        InputError: a log is bad (see `calibrate.server_logs.fit`), its model is not known, or the
+        InputError: a log is bad (see `calibrate.server_logs.fit`), the model is not known, or the
             file cannot be written.
     """
     from calibrate.commands.print_power import print_power
@@ -42,7 +43,7 @@ def fit_server_logs(
     check_target(output)
     refuse_input(output)
     found = fit(logs, name=name or output.stem, label=label, seed=seed)
-    key, _ = model_of_log(found.server.model, None)
+    key, _ = model_of_log(found.server.model, model)
     shape = shape_of(find_model(key, Path()))
     profile = found.profile.model_copy(update={"model": shape.name})
     added = None if power is None else with_power_of_server_logs(profile, logs, power)
@@ -50,7 +51,7 @@ def fit_server_logs(
     print_table(error_table(found.profile))
     print_table(term_table(found.profile))
     print_line(
-        f"{found.num_decodes} groups of decode steps, {found.num_stretches} stretches with prefills"
+        f"{found.num_decodes} groups of decode steps, {found.num_prefills} stretches with prefills"
     )
     print_line("The host's time between two steps is in these times: no host preset beside them.")
     if found.cold_start_s:

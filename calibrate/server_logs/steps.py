@@ -16,18 +16,11 @@ The wall clock of a log has whole seconds, so stretches are long. After an idle 
 are right to the millisecond, too: the first decode line is as late as the first batches took.
 """
 
-from array import array
-from collections import defaultdict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import log1p
+from collections import deque
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
+from calibrate.server_logs.times import Groups, LoggedTimes, Stretch
 from sim.core.errors import InputError
-from sim.core.units import NS_PER_S
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LogEvent
 
@@ -38,11 +31,6 @@ _RATES = ("generated_tokens_per_s", "accepted_tokens_per_step")
 _NUM_DELAYED = 4
 # Decode lines before a prefill line that may have parts of it, too.
 _NUM_BEFORE = 2
-# Decode steps with the same rows, whose mean contexts differ by less than this share, are a group.
-# A group with fewer steps than this is left out: the mean of a few uneven times says little.
-_ALIKE, _FEWEST_ALIKE = 0.1, 12
-# A step that took more than this times its group's median waited for something else, too.
-_UNUSUAL = 2.0
 # The server was idle if it logged nothing for longer.
 _IDLE_US = 3 * _US_PER_S
 # A longer time between two decode lines contains an idle time.
@@ -51,53 +39,6 @@ _LONGEST_WAVE_S = 20.0
 _FEWEST_TOKENS = 1_000
 # The wall clock is compared with the decode steps of stretches of at least this length.
 _STRETCH_US = 20 * _US_PER_S
-
-
-class DecodeTime(NamedTuple):
-    """Decode steps with the same rows and about as long contexts.
-
-    Attributes:
-        num_rows: rows of each.
-        num_context_tokens: KV tokens of all rows, the mean over the steps.
-        step_ns: how long a step took, the mean.
-        in_graph: whether they ran in a CUDA graph.
-    """
-
-    num_rows: int
-    num_context_tokens: int
-    step_ns: float
-    in_graph: bool
-
-
-@dataclass(slots=True)
-class Stretch:
-    """A part of a log in which the server was busy.
-
-    Attributes:
-        wall_s: how long it was.
-        decodes: rows of each of its decode steps, and KV tokens.
-        num_batches, num_tokens: of its prefill.
-        after_idle: it is the first batches after an idle time, and their first decode step.
-    """
-
-    wall_s: float = 0.0
-    decodes: list[tuple[int, int]] = field(default_factory=list)
-    num_batches: int = 0
-    num_tokens: int = 0
-    after_idle: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedTimes:
-    """What a log tells about step times.
-
-    Attributes:
-        batches: of each prefill batch its new tokens, requests and cached tokens.
-    """
-
-    decodes: Sequence[DecodeTime]
-    stretches: Sequence[Stretch]
-    batches: Sequence[tuple[int, int, int]]
 
 
 def read_times(log: ServerLog, path: Path) -> LoggedTimes:
@@ -111,7 +52,7 @@ def read_times(log: ServerLog, path: Path) -> LoggedTimes:
         is_first_rank = not any((event.rank.dp, event.rank.pp, event.rank.tp, event.rank.ep))
         if event.kind in {Kind.PREFILL, Kind.DECODE} and is_first_rank:
             reader.take(event, _interval(log, path))
-    return LoggedTimes(reader.decodes(), reader.stretches, reader.batches)
+    return LoggedTimes(reader.groups.times(), reader.stretches, reader.batches)
 
 
 def _interval(log: ServerLog, path: Path) -> int:
@@ -123,24 +64,11 @@ def _interval(log: ServerLog, path: Path) -> int:
     return given
 
 
-@dataclass(slots=True)
-class _Alike:
-    """The times of decode steps that are alike, and the sum of their KV tokens."""
-
-    num_tokens: int = 0
-    steps_s: "array[float]" = field(default_factory=lambda: array("d"))
-
-    def mean_s(self) -> float:
-        """The mean, without those that have something else in them."""
-        steps_s = np.array(self.steps_s)
-        return float(steps_s[steps_s < _UNUSUAL * np.median(steps_s)].mean())
-
-
 class _Reader:
     def __init__(self) -> None:
         self.stretches: list[Stretch] = []
         self.batches: list[tuple[int, int, int]] = []
-        self._alike: defaultdict[tuple[int, bool, int], _Alike] = defaultdict(_Alike)
+        self.groups = Groups()
         self._calm: deque[tuple[int, int, bool, float]] = deque()
         self._num_calm = 0
         self._before_us: int | None = None
@@ -200,33 +128,17 @@ class _Reader:
             in_graph = event.fields.get("uses_graph") is not False
             self._calm.append((rows, tokens, in_graph, period_s / interval))
             if len(self._calm) > _NUM_BEFORE:
-                self._take_calm(*self._calm.popleft())
+                rows_then, tokens_then, graph_then, step_s = self._calm.popleft()
+                self.groups.take(rows_then, tokens_then, step_s, in_graph=graph_then)
             if at_us - self._start_us >= _STRETCH_US:
                 self._end_stretch(at_us)
         self._num_calm += 1
-
-    def _take_calm(self, rows: int, tokens: int, in_graph: bool, step_s: float) -> None:
-        alike = self._alike[rows, in_graph, int(log1p(tokens / rows) / _ALIKE)]
-        alike.num_tokens += tokens
-        alike.steps_s.append(step_s)
 
     def _end_stretch(self, at_us: int) -> None:
         self._stretch.wall_s = (at_us - self._start_us) / _US_PER_S
         if self._stretch.num_batches:
             self.stretches.append(self._stretch)
         self._start_us, self._stretch = at_us, Stretch()
-
-    def decodes(self) -> list[DecodeTime]:
-        return [
-            DecodeTime(
-                num_rows=rows,
-                num_context_tokens=round(alike.num_tokens / len(alike.steps_s)),
-                step_ns=NS_PER_S * alike.mean_s(),
-                in_graph=in_graph,
-            )
-            for (rows, in_graph, _), alike in sorted(self._alike.items())
-            if len(alike.steps_s) >= _FEWEST_ALIKE
-        ]
 
 
 def _whole(event: LogEvent, name: str) -> int:
