@@ -78,14 +78,16 @@ def family_of_server(names: Sequence[str]) -> Family | None:
 
 
 def open_server_log(paths: "Sequence[Path]") -> "ServerLog":
-    """The log of a server of any family: one file, or several in their order, gzipped or not.
+    """The log of a server of any family: one file or, rotated, several, gzipped or not.
 
-    Which family it is shows in the first line that only one engine writes.
+    Which family it is shows in the first line that only one engine writes. Files are read in the
+    order of their times, whatever order they are given in.
 
     Raises:
         InputError: a file cannot be read, or no line is a known engine's.
     """
     from sim.server_log.read import ServerLog
+    from sim.server_log.rotated import in_order
     from sim.server_log.text_lines import Lines
 
     readers = {family: family.engine_log() for family in FAMILIES.values()}
@@ -94,7 +96,7 @@ def open_server_log(paths: "Sequence[Path]") -> "ServerLog":
             if reader is not None and reader.read(lines.number, line) and reader.is_recognised:
                 found = family.engine_log()
                 assert found is not None  # noqa: S101 - there was one before
-                return ServerLog(paths, found)
+                return ServerLog(in_order(paths, type(found)), found)
     titles = " or ".join(family.title for family in FAMILIES.values())
     raise InputError(f"{', '.join(map(str, paths))}: no line is of a log of {titles}")
 

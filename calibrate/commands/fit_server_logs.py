@@ -43,7 +43,7 @@ def fit_server_logs(
     check_target(output)
     refuse_input(output)
     found = fit(logs, name=name or output.stem, label=label, seed=seed)
-    key, _ = model_of_log(found.server.model, model)
+    key, _ = model_of_log(found.logs[-1], model)
     shape = shape_of(find_model(key, Path()))
     profile = found.profile.model_copy(update={"model": shape.name})
     added = None if power is None else with_power_of_server_logs(profile, logs, power)
@@ -54,14 +54,15 @@ def fit_server_logs(
         f"{found.num_decodes} groups of decode steps, {found.num_prefills} stretches with prefills"
     )
     print_line("The host's time between two steps is in these times: no host preset beside them.")
-    if found.cold_start_s:
-        cold = f"cold_start_s: {found.cold_start_s:.3g}"
-        tokens = f"cold_start_tokens: {found.cold_start_tokens}"
+    if found.extend.cold_start_s:
+        cold = f"cold_start_s: {found.extend.cold_start_s:.3g}"
+        tokens = f"cold_start_tokens: {found.extend.cold_start_tokens}"
         print_line(
             f"host: {{{cold}, {tokens}}} is what the first prompts after an idle time took longer."
         )
     print_line("A log does not have the front end's time: host.front_end_s is not known from it.")
-    for note in found.notes:
-        print_line(note)
+    for log in found.logs:
+        for note in log.notes():
+            print_line(f"{log.paths[-1].name}: {note}")
     print_power(added)
     print_line(f"profile: {output}")

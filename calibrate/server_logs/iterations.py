@@ -17,8 +17,6 @@ The sum is right. So steps with prompts are taken together with the decode steps
 chain.
 """
 
-from pathlib import Path
-
 from calibrate.server_logs.times import Chain, Groups, Iteration, LoggedTimes
 from sim.core.errors import InputError
 from sim.server_log.read import ServerLog
@@ -31,8 +29,8 @@ _COARSEST_US = 1_000
 _MOST_STEPS = 1_000
 
 
-def read_iterations(log: ServerLog, path: Path) -> LoggedTimes:
-    """Read a log to its end; errors name it by `path`. Only lines of the first rank count.
+def read_iterations(log: ServerLog) -> LoggedTimes:
+    """Read a log to its end. Only lines of the first rank count.
 
     Raises:
         InputError: the log cannot be read, or does not tell the times of steps.
@@ -42,23 +40,23 @@ def read_iterations(log: ServerLog, path: Path) -> LoggedTimes:
     for event in log.events():
         if event.kind is Kind.ITERATION and not event.rank.dp:
             num_lines += 1
-            reader.take(_iteration(event, log, path))
+            reader.take(_iteration(event, log))
     if not num_lines:
         reason = "has no lines of steps: start the server with --enable-logging-iteration-details"
-        raise InputError(f"{path}: {reason}; statistics of ten seconds are too coarse to fit")
+        raise InputError(f"{log.name}: {reason}; statistics of ten seconds are too coarse to fit")
     if log.resolution_us > _COARSEST_US:
         reason = "its clock has whole seconds, longer than steps: have each line stamped as it is"
         how = "written, as docker logs -t or kubectl logs --timestamps do"
-        raise InputError(f"{path}: {reason} {how}")
+        raise InputError(f"{log.name}: {reason} {how}")
     return LoggedTimes(reader.groups.times(), chains=reader.chains)
 
 
-def _iteration(event: LogEvent, log: ServerLog, path: Path) -> Iteration:
+def _iteration(event: LogEvent, log: ServerLog) -> Iteration:
     pool = log.server.kv_pool.num_tokens
     usage_pct = event.fields.get("kv_usage_pct")
     if pool is None or not isinstance(usage_pct, float):
         what = "how large its KV pool is" if pool is None else "how much of its KV pool is used"
-        raise InputError(f"{path}: does not say {what}, so contexts are not known")
+        raise InputError(f"{log.name}: does not say {what}, so contexts are not known")
     prefill_tokens = _whole(event, "num_prefill_tokens")
     return Iteration(
         number=_whole(event, "step"),

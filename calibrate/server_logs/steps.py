@@ -17,7 +17,6 @@ are right to the millisecond, too: the first decode line is as late as the first
 """
 
 from collections import deque
-from pathlib import Path
 
 from calibrate.server_logs.times import Groups, LoggedTimes, Stretch
 from sim.core.errors import InputError
@@ -41,8 +40,8 @@ _FEWEST_TOKENS = 1_000
 _STRETCH_US = 20 * _US_PER_S
 
 
-def read_times(log: ServerLog, path: Path) -> LoggedTimes:
-    """Read a log to its end; errors name it by `path`. Only lines of the first rank count.
+def read_times(log: ServerLog) -> LoggedTimes:
+    """Read a log to its end. Only lines of the first rank count.
 
     Raises:
         InputError: the log cannot be read, or does not say how often it has decode lines.
@@ -51,16 +50,16 @@ def read_times(log: ServerLog, path: Path) -> LoggedTimes:
     for event in log.events():
         is_first_rank = not any((event.rank.dp, event.rank.pp, event.rank.tp, event.rank.ep))
         if event.kind in {Kind.PREFILL, Kind.DECODE} and is_first_rank:
-            reader.take(event, _interval(log, path))
+            reader.take(event, _interval(log))
     return LoggedTimes(reader.groups.times(), reader.stretches, reader.batches)
 
 
-def _interval(log: ServerLog, path: Path) -> int:
+def _interval(log: ServerLog) -> int:
     """How many decode steps there are from one decode line to the next."""
     given = log.server.flags.get("decode_log_interval")
     if type(given) is not int or given < 1:
         reason = "does not say its decode_log_interval: the line with server_args is missing"
-        raise InputError(f"{path}: {reason}")
+        raise InputError(f"{log.name}: {reason}")
     return given
 
 

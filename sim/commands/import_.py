@@ -69,10 +69,12 @@ class OfServerLog:
 def import_(
     *,
     out: Annotated[Path, out_option("folder for workload, measured run and scenario")],
-    source: Annotated[
-        Path | None,
+    sources: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="SOURCE", help="measured results: a file or a folder; or a server's log"
+            metavar="SOURCE...",
+            help="measured results: a file or a folder; or a server's log: several files, if it"
+            " was rotated",
         ),
     ] = None,
     lines: CommandLines,
@@ -102,24 +104,27 @@ def import_(
     from sim.workload.results.model import ReadOptions
 
     read = ReadOptions(line=line, draw_arrivals=draw_arrivals)
-    if source is None:
+    if not sources:
         of_source = {"from": from_, "template": template, **read._asdict(), **asdict(of_log)}
         _refuse(of_source, "goes with SOURCE only")
         import_command_lines(lines.command, lines.server or (), lines.hardware, out)
         return
     _refuse({"server": lines.server}, "goes without SOURCE")
+    source = sources[0]
     format_ = from_ or recognise(source)
     if format_ == SERVER_LOG:
         _refuse({"template": template}, "does not go with a server's log")
-        _import_log(source, lines, of_log, read, out)
+        _import_log(sources, lines, of_log, read, out)
         return
+    if len(sources) > 1:
+        raise InputError(f"{sources[1]}: several files must be those of one server's log")
     _refuse(asdict(lines), "goes without SOURCE, or with a server's log")
     _refuse(asdict(of_log), "goes with a server's log only")
     _import_results(source, format_, read, out, template)
 
 
 def _import_log(
-    source: Path, lines: CommandLines, of_log: OfServerLog, read: "ReadOptions", out: Path
+    sources: list[Path], lines: CommandLines, of_log: OfServerLog, read: "ReadOptions", out: Path
 ) -> None:
     """Write the scenario of the server that wrote a log."""
     from sim.commands.import_server_log import LogOptions, import_server_log
@@ -127,7 +132,7 @@ def _import_log(
     if of_log.results is None:
         _refuse(read._asdict(), "goes with --results only")
     options = LogOptions(lines.hardware, of_log.model, lines.command, of_log.results, read)
-    import_server_log(source, options, out)
+    import_server_log(sources, options, out)
 
 
 def _refuse(options: dict[str, object], reason: str) -> None:

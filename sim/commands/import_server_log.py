@@ -29,8 +29,6 @@ from sim.workload.results.measured import write_workload
 from sim.workload.results.model import ImportedRequest, ReadOptions
 
 _NS_PER_US = 1_000
-# How errors begin that name no file.
-_OF_LOG = ("has ", "is of ", "its ", "model ")
 # How the folder of a model in the cache of Hugging Face begins.
 _STORED = "models--"
 _GIVE_TRAFFIC = (
@@ -77,26 +75,30 @@ class _Traffic(NamedTuple):
     is_measured: bool = False
 
 
-def import_server_log(source: Path, options: LogOptions, out: Path) -> None:
+def import_server_log(sources: Sequence[Path], options: LogOptions, out: Path) -> None:
     """Write the scenario of a log's server, with its traffic, and say what is not known.
+
+    A rotated log has several files.
 
     Raises:
         InputError: the log does not have the server's settings, its model is not known, or the
             server cannot be simulated.
     """
     if options.hardware is None:
-        raise InputError(f"{source}: --hardware: is needed: a log does not name the GPU")
+        raise InputError(f"{sources[0]}: --hardware: is needed: a log does not name the GPU")
     if None not in (options.command, options.results):
         raise InputError("--command: goes without --results: both are the traffic")
-    check_folder(out, source)
-    log = open_server_log([source])
-    with _errors_of(source):
-        requests, accepted_tokens = _read(log)
-        traffic = _traffic_of(options, log, requests)
-        if not log.server.flags:
-            raise InputError("has no line of the server's settings: the log's beginning is missing")
+    for source in sources:
+        check_folder(out, source)
+    log = open_server_log(sources)
+    requests, accepted_tokens = _read(log)
+    traffic = _traffic_of(options, log, requests)
+    if not log.server.flags:
+        reason = "has no line of the server's settings: the log's beginning is missing"
+        raise InputError(f"{log.name}: {reason}")
+    with _flags_of(log.name):
         system = options.hardware.replace("-", "_")
-        data, hints = _compose(source, log.server, options.model, system, traffic)
+        data, hints = _compose(sources[0], log, options.model, system, traffic)
         if DRAFTS.intersection(data["scheduler"]):
             data["acceptance"], hint = _acceptance(accepted_tokens)
             hints.append(hint)
@@ -118,20 +120,13 @@ def import_server_log(source: Path, options: LogOptions, out: Path) -> None:
 
 
 @contextmanager
-def _errors_of(source: Path) -> Iterator[None]:
-    """Let errors name the log, unless they name another file or an option.
-
-    Errors about flags are those of a launch command's.
-    """
+def _flags_of(name: str) -> Iterator[None]:
+    """Let errors about the flags of a launch command, given by --server, name the log instead."""
     try:
         yield
     except InputError as error:
-        text = str(error)
-        if text.startswith("--server:"):
-            text = f"{source}:{text.removeprefix('--server:')}"
-        elif text.startswith(_OF_LOG):
-            text = f"{source}: {text}"
-        raise InputError(text) from None
+        before, option, reason = str(error).partition("--server:")
+        raise InputError(f"{name}:{reason}" if option and not before else str(error)) from None
 
 
 def _read(log: ServerLog) -> tuple[LoggedRequests | None, float | None]:
@@ -139,7 +134,7 @@ def _read(log: ServerLog) -> tuple[LoggedRequests | None, float | None]:
 
     None: its lines do not tell them, or it has no drafts.
     """
-    counter, was_ready = RequestCounter(), False
+    counter, was_ready = RequestCounter(log.name), False
     for event in log.events():
         server = log.server
         if server.is_ready and not was_ready:
@@ -176,7 +171,8 @@ def _rebuilt(log: ServerLog, logged: LoggedRequests) -> _Traffic:
     output = max(1, round(logged.output_tokens or 1))
     times_us = list(spread_evenly(logged.at_us, log.resolution_us))
     if times_us[-1] - times_us[0] > MAX_TIME_NS // _NS_PER_US:
-        raise InputError("its times are further apart than a simulation can be long")
+        reason = "its times are further apart than a simulation can be long"
+        raise InputError(f"{log.name}: {reason}")
     requests = [
         ImportedRequest(
             rid=str(place),
@@ -195,10 +191,11 @@ def _rebuilt(log: ServerLog, logged: LoggedRequests) -> _Traffic:
 
 
 def _compose(
-    source: Path, server: LoggedServer, given_model: str | None, system: str, traffic: _Traffic
+    source: Path, log: ServerLog, given_model: str | None, system: str, traffic: _Traffic
 ) -> tuple[dict[str, Any], list[Hint]]:
+    server = log.server
     family = FAMILIES[server.engine]
-    settings = _settings(family, server, given_model, system)
+    settings = _settings(family, log, given_model, system)
     sections, hints = sections_of(settings, system)
     section = sections["scheduler"]
     pool = family.measured_pool(server, section, settings.model, settings.parallel["tp"])
@@ -225,27 +222,30 @@ def _compose(
 
 
 def _settings(
-    family: Family, server: LoggedServer, given_model: str | None, system: str
+    family: Family, log: ServerLog, given_model: str | None, system: str
 ) -> ServerSettings:
-    settings = family.read_launch(family.launch_of_log(server), system)
+    settings = family.read_launch(family.launch_of_log(log.server), system)
     if settings is None or settings.roles != (BOTH,):
         role = "" if settings is None else f" {settings.roles[0]}"
         raise InputError(
-            f"is of a{role} server, which needs others: give --command and a --server for"
-            " each of their command lines"
+            f"{log.name}: is of a{role} server, which needs others: give --command and a --server"
+            " for each of their command lines"
         )
-    model, formats = model_of_log(server.model, given_model)
+    model, formats = model_of_log(log, given_model)
     return settings._replace(model=model, quantization={**formats, **settings.quantization})
 
 
-def model_of_log(logged: str, given: str | None) -> tuple[str, dict[str, str]]:
+def model_of_log(log: ServerLog, given: str | None) -> tuple[str, dict[str, str]]:
     """The scenario's model, as given or as the log names it; and formats that differ from its own.
 
     A path in the log is one of another machine: nothing is read there, and its last part counts.
+
+    Raises:
+        InputError: it is not known.
     """
     if given is not None and Path(given).exists():
         return str(Path(given).resolve()), {}
-    name = given or _id_of(logged)
+    name = given or _id_of(log.server.model)
     for key in (name, name.rpartition("/")[2]):
         if (found := known_model(key)) is not None:
             return found, {}
@@ -254,9 +254,9 @@ def model_of_log(logged: str, given: str | None) -> tuple[str, dict[str, str]]:
     if (variant := variant_of(name)) is not None:
         formats = {part: variant.weights for part in ("gemm", "moe") if variant.weights}
         return variant.model, formats
-    where, hint = ("--model: ", "") if given else ("", " give it with --model:")
+    where, hint = ("--model", "") if given else (log.name, " give it with --model:")
     raise InputError(
-        f"{where}model {shorten(name or 'without a name')} is not known:{hint} a Hugging Face id,"
+        f"{where}: model {shorten(name or 'without a name')} is not known:{hint} a Hugging Face id,"
         " or a folder with its config.json"
     )
 

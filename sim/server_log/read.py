@@ -21,6 +21,7 @@ class ServerLog:
         counts: lines by kind; with those that were not understood they are all lines.
         num_not_understood: lines that begin as known ones do, but are damaged or of another form.
         not_understood: the first of them, each with its number.
+        paths: its files in their order.
     """
 
     def __init__(self, paths: Sequence[Path], engine_log: EngineLog) -> None:
@@ -28,7 +29,7 @@ class ServerLog:
         self.counts: Counter[Kind] = Counter()
         self.num_not_understood = 0
         self.not_understood: list[tuple[int, str]] = []
-        self._paths = paths
+        self.paths = paths
         self._engine_log = engine_log
 
     def events(self) -> Iterator[LogEvent]:
@@ -37,7 +38,7 @@ class ServerLog:
         Raises:
             InputError: a file cannot be read.
         """
-        read, counts, lines = self._engine_log.read, self.counts, Lines(self._paths)
+        read, counts, lines = self._engine_log.read, self.counts, Lines(self.paths)
         num_other = 0
         for line in lines:
             taken = read(lines.number, line)
@@ -56,6 +57,11 @@ class ServerLog:
         """Read the log for what it says about the server and for the counts."""
         for _ in self.events():
             pass
+
+    @property
+    def name(self) -> str:
+        """What errors call it: its file, or its first and last one."""
+        return " to ".join(dict.fromkeys(map(str, (self.paths[0], self.paths[-1]))))
 
     @property
     def server(self) -> LoggedServer:

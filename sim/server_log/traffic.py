@@ -9,7 +9,7 @@ the mean of their batch and of the log, and how long a request had waited.
 
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.server_log.line_times import US_PER_S
@@ -19,9 +19,6 @@ from sim.server_log.records import FieldValue, Kind, LogEvent, Rank
 _MAX_REQUESTS = 10**6
 _MAX_TOKENS = 10**7
 _ACCEPTED = "accepted_tokens_per_step"
-
-
-Size = TypeVar("Size", int, float)
 
 
 class LoggedRequests(NamedTuple):
@@ -52,16 +49,17 @@ class _Chain:
 
 
 class RequestCounter:
-    """Takes the events of a log in their order.
+    """Takes the events of a log in their order; errors name it by `name`.
 
     Attributes:
         decode_steps: decode steps between two lines of a rank, `decode_log_interval`.
         chunk: tokens of a batch that is full; 0: prompts are not cut.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.decode_steps: int | None = None
         self.chunk = 0
+        self._name = name
         self.begin()
 
     def begin(self) -> None:
@@ -117,9 +115,10 @@ class RequestCounter:
         """Write down the requests of a chain, each with as many tokens as the others."""
         num_requests = sum(count for _, count in chain.begun)
         if num_requests + len(self._at_us) > _MAX_REQUESTS:
-            raise InputError(f"its batches have over {_MAX_REQUESTS:,} requests")
+            raise InputError(f"{self._name}: its batches have over {_MAX_REQUESTS:,} requests")
         for at_us, count in chain.begun:
-            prompt_tokens = _checked(max(1, chain.tokens // num_requests))
+            prompt_tokens = max(1, chain.tokens // num_requests)
+            self._check(prompt_tokens)
             self._at_us.extend([at_us] * count)
             self._prompt_tokens.extend([prompt_tokens] * count)
         chain.tokens, chain.begun = 0, []
@@ -138,8 +137,13 @@ class RequestCounter:
         # The first token of a request comes with its prefill.
         outputs = 1 + self._generated / len(at_us) if len(at_us) and self.decode_steps else None
         if outputs is not None:
-            _checked(outputs)
+            self._check(outputs)
         return LoggedRequests(at_us, prompt_tokens, outputs, self._num_waited, self._num_posts)
+
+    def _check(self, num_tokens: float) -> None:
+        if num_tokens > _MAX_TOKENS:
+            reason = f"its batches have requests of over {_MAX_TOKENS:,} tokens"
+            raise InputError(f"{self._name}: {reason}")
 
 
 def spread_evenly(at_us: "array[int]", resolution_us: int) -> Iterator[int]:
@@ -153,12 +157,6 @@ def spread_evenly(at_us: "array[int]", resolution_us: int) -> Iterator[int]:
         for place in range(begin, end):
             yield at_us[begin] + unit * (place - begin) // (end - begin)
         begin = end
-
-
-def _checked(num_tokens: Size) -> Size:
-    if num_tokens > _MAX_TOKENS:
-        raise InputError(f"its batches have requests of over {_MAX_TOKENS:,} tokens")
-    return num_tokens
 
 
 def _number(fields: dict[str, FieldValue], name: str, default: float = 0) -> float:

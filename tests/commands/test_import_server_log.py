@@ -232,13 +232,40 @@ def test_logs_that_do_not_say_enough_are_refused(simulate, import_log):
     assert simulate("import", "server.log", "--out", "out").err == (
         "simulate: server.log: --hardware: is needed: a log does not name the GPU\n"
     )
-    assert "model /models/my-own is not known: give it with --model" in import_log().err
+    refused = "simulate: server.log: model /models/my-own is not known: give it with --model"
+    assert import_log().err.startswith(refused)
     write_log(args=sglang_args(disaggregation_mode="prefill"))
-    assert "is of a prefill server, which needs others" in import_log().err
+    assert import_log().err.startswith("simulate: server.log: is of a prefill server, which needs")
     write_log(args=sglang_args(is_embedding=True))
     assert import_log().err.startswith("simulate: server.log: --is-embedding: cannot be simulated")
     Path("server.log").write_text(decode(1, 2) + "\n", encoding="utf-8")
-    assert "has no line of the server's settings" in import_log().err
+    assert import_log().err.startswith("simulate: server.log: has no line of the server's settings")
+
+
+def test_rotated_log_gives_the_scenario_of_the_whole(simulate, import_log):
+    write_log(prefill(10, 2, 700), decode(10, 2), prefill(50, 3, 900), decode(51, 3))
+    assert import_log().code == 0
+    whole = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    lines = Path("server.log").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("server.log").write_text("".join(lines[6:]), encoding="utf-8")
+    Path("server.log.1.gz").write_bytes(gzip.compress("".join(lines[:6]).encode()))
+    files = ("server.log", "server.log.1.gz")
+    ended = simulate("import", *files, "--hardware", "h100_sxm", "--out", "out")
+    assert ended.code == 0, ended.err
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == whole
+
+
+def test_several_files_are_one_log_or_refused(simulate):
+    Path("a.jsonl").write_text("{}\n", encoding="utf-8")
+    ended = simulate("import", "a.jsonl", "b.jsonl", "--from", "measured", "--out", "out")
+    assert ended.code == 2
+    assert ended.err == "simulate: b.jsonl: several files must be those of one server's log\n"
+
+
+def test_error_about_another_file_does_not_blame_the_log(import_log):
+    write_log(prefill(10, 2, 700))
+    error = import_log("--results", "model of load.json").err
+    assert error.startswith("simulate: model of load.json: cannot be read")
 
 
 def test_path_in_a_log_is_not_read_here(import_log, tmp_path):

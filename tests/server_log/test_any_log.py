@@ -1,12 +1,14 @@
 """What holds for the log of any engine: files, stamps, colours, and damaged lines."""
 
 import gzip
+from pathlib import Path
 
 import pytest
 
 from sim.core.errors import InputError
 from sim.families import open_server_log
 from sim.server_log.records import Kind
+from sim.server_log.rotated import logs_of
 from tests.server_log.test_sglang_log import ARGS, DECODE, PREFILL
 from tests.server_log.test_vllm_log import ITERATION
 
@@ -20,6 +22,36 @@ def test_rotated_and_gzipped_files_are_one_log(tmp_path):
     log = open_server_log(paths)
     assert [event.line for event in log.events()] == [2, 3, 4]
     assert log.counts == {Kind.SETTINGS: 1, Kind.DECODE: 2, Kind.PREFILL: 1}
+
+
+def test_files_are_read_in_the_order_of_their_times(tmp_path):
+    names = ["server.log", "server.log.1", "server.log.2"]
+    paths = [tmp_path / name for name in names]
+    later = [DECODE.replace("04:38:42", f"04:{minute}:42") for minute in (58, 48)]
+    for path, lines in zip(paths, (later[0], later[1], ARGS), strict=True):
+        path.write_text(f"{lines}\n", encoding="utf-8")
+    log = open_server_log(paths)
+    times_us = [event.at_us for event in log.events()]
+    assert times_us == sorted(times_us)
+    assert log.paths == paths[::-1]
+    assert log.name == f"{paths[2]} to {paths[0]}"
+
+
+@pytest.mark.parametrize(
+    ("names", "num_logs"),
+    [
+        (["server.log", "server.log.1", "server.log.12.gz"], 1),
+        (["server.log-20261127.gz", "server.log"], 1),
+        (["0.log", "0.log.20261127-093318.gz", "0.log.20261127-101500"], 1),
+        (["c4.server.log.gz", "c64.server.log.gz"], 2),
+        (["server-4", "server-64"], 2),
+        (["a/server.log", "b/server.log.1"], 2),
+    ],
+)
+def test_names_tell_which_files_are_one_log(names, num_logs):
+    logs = logs_of([Path(name) for name in names])
+    assert len(logs) == num_logs
+    assert [str(path) for log in logs for path in log] == names
 
 
 def test_last_line_that_is_cut_off_is_not_read(read_log):

@@ -72,7 +72,7 @@ def test_known_step_times_are_found_again(tmp_path):
 
 def test_idle_times_are_in_no_step(tmp_path):
     path = known_log(tmp_path)
-    times = read_iterations(open_server_log([path]), path)
+    times = read_iterations(open_server_log([path]))
     assert max(time.step_ns for time in times.decodes) < 1e9 * (DECODE_S + 40 * ROW_S)
     assert max(chain.wall_s for chain in times.chains) < 1
     # The first prompt after an idle time comes at a moment that no line tells.
@@ -135,8 +135,8 @@ def test_command_takes_a_model_that_the_log_does_not_name(real, tmp_path, capsys
     out = tmp_path / "half.json"
     assert main(["fit", str(path), "-o", str(out)]) == 2
     assert capsys.readouterr().err == (
-        "calibrate: model /tmp/llama is not known: give it with --model: a Hugging Face id, or a"
-        " folder with its config.json\n"
+        f"calibrate: {path}: model /tmp/llama is not known: give it with --model: a Hugging Face"
+        " id, or a folder with its config.json\n"
     )
     assert main(["fit", str(path), "-o", str(out), "--model", "meta-llama/Llama-3.1-8B"]) == 0
     assert "stretches with prefills" in capsys.readouterr().out
@@ -164,6 +164,18 @@ def test_logs_that_cannot_be_fitted_get_one_line(tmp_path, capsys, change, reaso
     assert not (tmp_path / "profile.json").exists()
 
 
+def test_rotated_log_is_fitted_as_one(tmp_path):
+    path = known_log(tmp_path)
+    whole = fit_server_logs([path], name="known", label="", seed=0)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[2000:]), encoding="utf-8")
+    first = tmp_path / "server.log.1.gz"
+    first.write_bytes(gzip.compress("".join(lines[:2000]).encode()))
+    found = fit_server_logs([path, first], name="known", label="", seed=0)
+    assert found.profile == whole.profile
+    assert found.logs[0].paths == [first, path]
+
+
 def test_a_clock_of_whole_seconds_is_refused(tmp_path, capsys):
     path = known_log(tmp_path, stamped=False)
     assert main(["fit", str(path), "-o", str(tmp_path / "profile.json")]) == 2
@@ -172,9 +184,9 @@ def test_a_clock_of_whole_seconds_is_refused(tmp_path, capsys):
 
 def test_lost_lines_make_no_long_steps(tmp_path):
     path = known_log(tmp_path)
-    whole = read_iterations(open_server_log([path]), path)
+    whole = read_iterations(open_server_log([path]))
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:1000] + lines[1003:]), encoding="utf-8")
-    times = read_iterations(open_server_log([path]), path)
+    times = read_iterations(open_server_log([path]))
     longest = max(time.step_ns for time in whole.decodes)
     assert max(time.step_ns for time in times.decodes) <= longest * 1.001
