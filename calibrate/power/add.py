@@ -17,6 +17,7 @@ from calibrate.power.windows import (
 from sim.core.errors import InputError
 from sim.latency.profile.format import LatencyProfile, Power
 from sim.metrics.power import AMOUNTS
+from sim.server_log.rotated import logs_of
 from sim.tables.table import Table, columns_of, number
 
 # From the year 0 to the present.
@@ -56,7 +57,7 @@ def with_power_of_server_logs(
         InputError: logs cannot be read, or are of another time than the readings.
     """
     readings = [reading for each in read.files for reading in each.readings]
-    steps = [steps_of_server_log(path, profile) for path in logs]
+    steps = [steps_of_server_log(files, profile) for files in logs_of(logs)]
     windows = [windows_of(each, readings, read.offset_s or 0.0) for each in steps]
     return _added(profile, steps, windows, read.files, [])
 

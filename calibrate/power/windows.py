@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrate.power.readings import Reading, gpus_of
+from calibrate.server_logs.iterations import iteration_of
 from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
@@ -14,10 +15,12 @@ from sim.core.units import NS_PER_S
 from sim.families import open_server_log
 from sim.latency.features import StepFeatures, graph_rows, line_features
 from sim.latency.profile.format import LatencyProfile
-from sim.latency.profile.model import ModeTime
+from sim.latency.profile.model import ModeTime, ProfileLatency
 from sim.metrics.power import Work, amounts_of
 from sim.runlog.run_log_file import read_run_log
+from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind
+from sim.vllm.family import VllmFamily
 
 # nvidia-smi and DCGM give the mean of the second before (`power.draw` of Ampere and later; seen in
 # data/measured: readings follow the steps' busy share over that second best).
@@ -32,6 +35,8 @@ _MOST_WINDOWS = 1_000_000
 # Any other part of the readings, this far away, must leave so many times as much unexplained.
 _NEAR_S, _LEAST_LEAD = 3.0, 2.0
 _FEWEST_READINGS, _LEAST_CORRELATION = 8, 0.9
+# When a line of a server's log was written, and its work.
+_Line = tuple[float, float, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +92,35 @@ def steps_of_run_log(path: Path) -> Steps | None:
     return Steps(path, begin_s, end_s, Work(end_s - begin_s, ones, *columns), RUN_LOG_WINDOW_S)
 
 
-def steps_of_server_log(path: Path, profile: LatencyProfile) -> Steps:
-    """The steps of an SGLang server's log, with times from the profile that was fitted to it.
+def steps_of_server_log(files: Sequence[Path], profile: LatencyProfile) -> Steps:
+    """The steps of a server's log, with times from the profile that was fitted to it.
 
-    A line was written during the second of its stamp, after the steps that it is about.
+    A line was written during the second, or the finer unit, of its stamp, after its steps.
     """
-    rows = list(_server_steps(path, profile))
+    log = open_server_log(files)
+    is_vllm = log.server.engine == VllmFamily.name
+    rows = list((_vllm_steps if is_vllm else _sglang_steps)(log, profile))
     at_s, *work = (np.array(column) for column in zip(*rows, strict=True))
     found = Work(*work)
-    return Steps(path, at_s - found.busy_s, at_s + _STAMP_S, found, SERVER_LOG_WINDOW_S)
+    stamp_s = min(log.resolution_us / _US_PER_S, _STAMP_S)
+    window_s = SERVER_LOG_WINDOW_S if stamp_s == _STAMP_S else RUN_LOG_WINDOW_S
+    return Steps(log.paths[-1], at_s - found.busy_s, at_s + stamp_s, found, window_s)
 
 
-def _server_steps(
-    path: Path, profile: LatencyProfile
-) -> Iterator[tuple[float, float, int, int, int, int]]:
-    """When each line was written, and its work."""
+def _vllm_steps(log: ServerLog, profile: LatencyProfile) -> Iterator[_Line]:
+    latency = ProfileLatency(profile)
+    for event in log.events():
+        if event.kind is Kind.ITERATION and event.at_us is not None and not event.rank.dp:
+            line = iteration_of(event, log)
+            if not line.num_new_tokens:
+                continue
+            busy_s = latency.step_ns(line.features()).device_ns / NS_PER_S
+            work = (line.decode_rows, line.prefill_tokens, line.context)
+            yield line.at_us / _US_PER_S, busy_s, 1, *work
+
+
+def _sglang_steps(log: ServerLog, profile: LatencyProfile) -> Iterator[_Line]:
     decode, extend = ModeTime(profile.modes["decode"]), ModeTime(profile.modes["extend"])
-    log = open_server_log([path])
     for event in log.events():
         fields, rank = event.fields, event.rank
         if event.at_us is None or any((rank.dp, rank.pp, rank.tp, rank.ep)):

@@ -27,13 +27,15 @@ def fit_chains(
     time = ModeTime(decode)
     left_ns = np.array([_left_ns(chain, time, graphs) for chain in chains])
     mixed = [[step for step in chain.steps if step.prefill_rows] for chain in chains]
-    counts = np.array([[len(steps), sum(map(_new_tokens, steps))] for steps in mixed], dtype=float)
+    counts = np.array(
+        [[len(steps), sum(step.num_new_tokens for step in steps)] for steps in mixed], dtype=float
+    )
     scale = counts.max(axis=0)
     found, _ = nnls(counts / scale / left_ns[:, None], np.ones(len(left_ns)))
     step_ns, token_ns = found / scale
     samples = []
     for steps, left in zip(mixed, left_ns, strict=True):
-        first_ns = [step_ns + token_ns * _new_tokens(step) for step in steps]
+        first_ns = [step_ns + token_ns * step.num_new_tokens for step in steps]
         samples += [
             _sample(step, left * first / sum(first_ns))
             for step, first in zip(steps, first_ns, strict=True)
@@ -48,20 +50,14 @@ def _left_ns(chain: Chain, time: ModeTime, graphs: Sequence[int]) -> float:
         if step.prefill_rows:
             left_ns -= time.terms.context_ns * step.context
             continue
-        rows, context = step.decode_rows, step.context
-        features = StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context)
-        left_ns -= time.at(features, graph_rows(rows, graphs))
+        left_ns -= time.at(step.features(), graph_rows(step.decode_rows, graphs))
     return max(left_ns, wall_ns / 100)
-
-
-def _new_tokens(step: Iteration) -> int:
-    return step.prefill_tokens + step.decode_rows
 
 
 def _sample(step: Iteration, device_ns: float) -> Sample:
     """A step as a profile sees mixed ones: decode rows are prefill tokens; prompts are as long."""
-    rows, tokens = step.prefill_rows, _new_tokens(step)
-    attention = step.prefill_tokens**2 // rows
+    rows, tokens = step.prefill_rows, step.num_new_tokens
+    attention = step.features().prefill_attention
     return Sample(
         step=StepFeatures(ForwardMode.EXTEND, tokens, attention, rows, 0, 0, tokens),
         graph=0,

@@ -40,7 +40,7 @@ def read_iterations(log: ServerLog) -> LoggedTimes:
     for event in log.events():
         if event.kind is Kind.ITERATION and not event.rank.dp:
             num_lines += 1
-            reader.take(_iteration(event, log))
+            reader.take(iteration_of(event, log))
     if not num_lines:
         reason = "has no lines of steps: start the server with --enable-logging-iteration-details"
         raise InputError(f"{log.name}: {reason}; statistics of ten seconds are too coarse to fit")
@@ -51,7 +51,8 @@ def read_iterations(log: ServerLog) -> LoggedTimes:
     return LoggedTimes(reader.groups.times(), chains=reader.chains)
 
 
-def _iteration(event: LogEvent, log: ServerLog) -> Iteration:
+def iteration_of(event: LogEvent, log: ServerLog) -> Iteration:
+    """The step of a line. Raises InputError if contexts are not known from the log."""
     pool = log.server.kv_pool.num_tokens
     usage_pct = event.fields.get("kv_usage_pct")
     if pool is None or not isinstance(usage_pct, float):

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.core.batch import ForwardMode
 from sim.core.units import NS_PER_S
+from sim.latency.features import StepFeatures
 from sim.latency.profile.format import DeviceModel
 
 # Decode steps with the same rows, whose mean contexts differ by less than this share, are a group.
@@ -72,6 +74,19 @@ class Iteration(NamedTuple):
     prefill_tokens: int
     decode_rows: int
     context: int
+
+    @property
+    def num_new_tokens(self) -> int:
+        return self.prefill_tokens + self.decode_rows
+
+    def features(self) -> StepFeatures:
+        """As far as the line tells them: its prompts are as long as each other, and not cached."""
+        rows, tokens, decode_rows, context = self[2:]
+        if not rows:
+            return StepFeatures(ForwardMode.DECODE, 0, 0, 0, decode_rows, context, context)
+        mode = ForwardMode.MIXED if decode_rows else ForwardMode.EXTEND
+        attention = tokens**2 // rows
+        return StepFeatures(mode, tokens, attention, rows, decode_rows, context, context + tokens)
 
 
 @dataclass(slots=True)

@@ -143,6 +143,24 @@ def test_command_takes_a_model_that_the_log_does_not_name(real, tmp_path, capsys
     assert read_profile(out).model == "llama-3.1-8b"
 
 
+def test_power_is_fitted_beside_the_steps(real, tmp_path, capsys):
+    path, _ = real
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    files = [tmp_path / "half.log", tmp_path / "half.log.1"]
+    files[0].write_text("".join(lines[1000:]), encoding="utf-8")
+    files[1].write_text("".join(lines[:1000]), encoding="utf-8")
+    out = tmp_path / "half.json"
+    command = ["fit", *map(str, files), "-o", str(out), "--model", "llama-3.1-8b"]
+    assert main([*command, "--power", str(REAL / "gpu.csv.gz")]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "held-out windows" in each]
+    assert line.startswith("power of 1 GPU, fitted to ")
+    power = read_profile(out).power
+    assert power is not None
+    assert power.decode_rows.high > 20
+    assert 0 < power.errors.mape_pct < 8
+    assert abs(power.errors.total_pct) < 2
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
