@@ -4,7 +4,7 @@ Results give the workload and the measured run, too. A server's own log gives it
 measured KV pool, and what it tells of the traffic.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,7 +100,7 @@ def import_(
 ) -> None:
     """Turn measured results, a server's log, or a benchmark's command lines, into a scenario."""
     from sim.commands.import_commands import import_command_lines
-    from sim.commands.import_results import recognise
+    from sim.commands.import_results import is_server_log, recognise
     from sim.workload.results.model import ReadOptions
 
     read = ReadOptions(line=line, draw_arrivals=draw_arrivals)
@@ -112,6 +112,12 @@ def import_(
     _refuse({"server": lines.server}, "goes without SOURCE")
     source = sources[0]
     format_ = from_ or recognise(source)
+    of_server = from_ is None and lines.hardware is not None and is_server_log(source)
+    if of_server and format_ != SERVER_LOG and len(sources) == 1:
+        # The log has requests, too: they are its traffic.
+        format_ = SERVER_LOG
+        if lines.command is None and of_log.results is None:
+            of_log = replace(of_log, results=source)
     if format_ == SERVER_LOG:
         _refuse({"template": template}, "does not go with a server's log")
         _import_log(sources, lines, of_log, read, out)

@@ -63,10 +63,11 @@ def recognise(path: Path) -> str | None:
     if found is not None:
         return found.name
     is_file = path == STDIN or path.is_file()
-    return SERVER_LOG if is_file and _is_server_log(path) else None
+    return SERVER_LOG if is_file and is_server_log(path) else None
 
 
-def _is_server_log(path: Path) -> bool:
+def is_server_log(path: Path) -> bool:
+    """Whether a server wrote the file as its own log, also if it has requests in it."""
     try:
         open_server_log([path])
     except InputError:

@@ -9,6 +9,7 @@ import yaml
 
 from sim.workload.traces.servetwin import read_servetwin
 from tests.server_log.test_vllm_log import MEASURED
+from tests.workload.results.test_sglang_log import finished, out, received
 
 SGLANG_ARGS = {
     "model_path": "/models/Qwen3-32B",
@@ -275,6 +276,31 @@ def test_path_in_a_log_is_not_read_here(import_log, tmp_path):
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}), encoding="utf-8")
     write_log(args=sglang_args(model_path=str(folder)))
     assert "is not known: give it with --model" in import_log().err
+
+
+def test_requests_in_a_log_are_its_traffic(simulate, import_log):
+    requests = [
+        line.rstrip("\n")
+        for place, rid in enumerate("abc")
+        for line in (
+            received(rid, 100 * place),
+            finished(rid, 100 * place + 400, out(rid, at_ms=100 * place)),
+        )
+    ]
+    write_log(prefill(10, 3, 700), *requests, decode(11, 3))
+    ended = import_log()
+    data = scenario_of(ended)
+    assert data["scheduler"]["max_total_tokens"] == 50_000
+    assert "Rebuilt from the log" not in ended.err
+    rows = read_servetwin(Path("out/workload.jsonl.gz"), limit=None)
+    assert (rows.arrival_ns // 10**8).tolist() == [0, 1, 2]
+    assert [len(rows.prompts.prompt(place)) for place in range(3)] == [20, 20, 20]
+    assert rows.output_tokens.tolist() == [8, 8, 8]
+    assert Path("out/measured.jsonl.gz").exists()
+    # Another traffic is taken if it is given.
+    other = "vllm bench serve --model m --dataset-name random --num-prompts 5 --random-input-len 9"
+    data = scenario_of(import_log("--command", other))
+    assert data["workload"]["kind"] == "bench"
 
 
 def test_log_with_requests_is_still_read_for_them(simulate):
