@@ -115,6 +115,7 @@ def _write_results(folder: Path) -> None:
         (folder / "per_request.json").write_text(client_results.inference_perf(served))
         (folder / "log.txt").write_text(result_files.sglang_text_log(served))
         (folder / "log.jsonl").write_text(result_files.sglang_json_log(served))
+        (folder / "export.jsonl").write_text(result_files.sglang_export(served))
         (folder / "dump.pkl").write_bytes(result_files.sglang_dump(served))
         columns = log.requests
         measured = MeasuredRun(
@@ -216,6 +217,7 @@ RESULTS: Mapping[str, tuple[str, str, Changed]] = {
     "inference-perf": ("per_request.json", "per_request.json", json_file),
     "sglang-log": ("log.txt", "log.txt", mutated_bytes),
     "sglang-log json": ("log.jsonl", "log.jsonl", mutated_bytes),
+    "sglang-export": ("export.jsonl", "export.jsonl", json_lines),
     "sglang-dump": ("dump.pkl", "dump.pkl", mutated_bytes),
     "llmservingsim": ("serving-sim", "serving-sim/requests.jsonl", json_lines),
 }

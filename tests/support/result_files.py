@@ -204,8 +204,13 @@ def _obj(one: ServedRequest) -> dict[str, object]:
 
 
 def _out(one: ServedRequest) -> dict[str, object]:
+    ids = list(one.answer)
+    return {"text": 'it\'s "so"\n', "output_ids": ids, "meta_info": _meta(one)}
+
+
+def _meta(one: ServedRequest) -> dict[str, object]:
     received_s = EPOCH_S + one.arrival_ns / NS_PER_S
-    meta = {
+    return {
         "id": one.rid,
         "finish_reason": {"type": "stop", "matched": 2},
         "prompt_tokens": len(one.prompt),
@@ -217,7 +222,15 @@ def _out(one: ServedRequest) -> dict[str, object]:
         "e2e_latency": (one.finish_ns - one.arrival_ns) / NS_PER_S,
         "request_finished_ts": EPOCH_S + one.finish_ns / NS_PER_S,
     }
-    return {"text": 'it\'s "so"\n', "output_ids": list(one.answer), "meta_info": meta}
+
+
+def sglang_export(served: Sequence[ServedRequest]) -> str:
+    """A file of `--export-metrics-to-file`."""
+    rows = []
+    for one in served:
+        asked = {key: value for key, value in _obj(one).items() if value is not None}
+        rows.append({"request_parameters": json.dumps(asked), **_meta(one)})
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
 def write_llmservingsim(served: Sequence[ServedRequest], workload: Workload, folder: Path) -> None:

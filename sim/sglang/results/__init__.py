@@ -1,4 +1,4 @@
-"""Imports measured runs of SGLang: its benchmark's results, request log and request dumps."""
+"""Imports measured runs of SGLang: results of its benchmark, request logs, exports and dumps."""
 
 from sim.workload.results import ResultFormat
 
@@ -13,6 +13,12 @@ FORMATS = (
         "sglang-log",
         "sim.sglang.results.log:read_sglang_log",
         line_test="sim.sglang.results.log:is_event",
+    ),
+    ResultFormat(
+        "sglang-export",
+        "sim.sglang.results.exported:read_sglang_export",
+        key_sets=(frozenset({"request_parameters", "completion_tokens"}),),
+        folder_test="sim.sglang.results.exported:find_exports",
     ),
     ResultFormat(
         "sglang-dump",

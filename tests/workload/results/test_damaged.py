@@ -30,6 +30,7 @@ WRITERS = [
     result_files.aiperf,
     result_files.sglang_json_log,
     result_files.sglang_text_log,
+    result_files.sglang_export,
     client_results.guidellm,
     client_results.genai_perf,
     client_results.inference_perf,

@@ -44,11 +44,12 @@ WRITERS = {
     "vllm-bench": result_files.vllm_bench,
     "aiperf": result_files.aiperf,
     "sglang-dump": result_files.sglang_dump,
+    "sglang-export": result_files.sglang_export,
     "guidellm": client_results.guidellm,
     "genai-perf": client_results.genai_perf,
     "inference-perf": client_results.inference_perf,
 }
-NAMED = ("aiperf", "sglang-dump", "guidellm")
+NAMED = ("aiperf", "sglang-dump", "sglang-export", "guidellm")
 LOGS = {"json": result_files.sglang_json_log, "text": result_files.sglang_text_log}
 
 
