@@ -17,7 +17,7 @@ The sum is right. So steps with prompts are taken together with the decode steps
 chain.
 """
 
-from calibrate.server_logs.times import Chain, Groups, Iteration, LoggedTimes
+from calibrate.server_logs.times import MOST, Chain, Groups, Iteration, LoggedTimes, check_amounts
 from sim.core.errors import InputError
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LogEvent
@@ -40,7 +40,9 @@ def read_iterations(log: ServerLog) -> LoggedTimes:
     for event in log.events():
         if event.kind is Kind.ITERATION and not event.rank.dp:
             num_lines += 1
-            reader.take(iteration_of(event, log))
+            check_amounts(log, event)
+            if event.at_us is not None:
+                reader.take(iteration_of(event, log))
     if not num_lines:
         reason = "has no lines of steps: start the server with --enable-logging-iteration-details"
         raise InputError(f"{log.name}: {reason}; statistics of ten seconds are too coarse to fit")
@@ -55,9 +57,12 @@ def iteration_of(event: LogEvent, log: ServerLog) -> Iteration:
     """The step of a line. Raises InputError if contexts are not known from the log."""
     pool = log.server.kv_pool.num_tokens
     usage_pct = event.fields.get("kv_usage_pct")
-    if pool is None or not isinstance(usage_pct, float):
-        what = "how large its KV pool is" if pool is None else "how much of its KV pool is used"
-        raise InputError(f"{log.name}: does not say {what}, so contexts are not known")
+    if pool is None or pool > MOST:
+        reason = "does not say how large its KV pool is, so contexts are not known"
+        raise InputError(f"{log.name}: {reason}")
+    if not isinstance(usage_pct, float) or usage_pct > 100:
+        reason = "does not say how much of its KV pool is used, so contexts are not known"
+        raise InputError(f"{log.name}: line {event.line}: {reason}")
     prefill_tokens = _whole(event, "num_prefill_tokens")
     return Iteration(
         number=_whole(event, "step"),

@@ -18,12 +18,14 @@ are right to the millisecond, too: the first decode line is as late as the first
 
 from collections import deque
 
-from calibrate.server_logs.times import Groups, LoggedTimes, Stretch
+from calibrate.server_logs.times import Groups, LoggedTimes, Stretch, check_amounts
 from sim.core.errors import InputError
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LogEvent
 
 _US_PER_S = 1_000_000
+# A line for more decode steps than this says nothing of a single one.
+_MOST_STEPS = 10_000
 # Tokens of all rows a second, and with drafts the tokens that a step gives a row.
 _RATES = ("generated_tokens_per_s", "accepted_tokens_per_step")
 # Decode lines after a prefill line whose periods may have parts of the prefill.
@@ -50,6 +52,7 @@ def read_times(log: ServerLog) -> LoggedTimes:
     for event in log.events():
         is_first_rank = not any((event.rank.dp, event.rank.pp, event.rank.tp, event.rank.ep))
         if event.kind in {Kind.PREFILL, Kind.DECODE} and is_first_rank:
+            check_amounts(log, event)
             reader.take(event, _interval(log))
     return LoggedTimes(reader.groups.times(), reader.stretches, reader.batches)
 
@@ -60,6 +63,8 @@ def _interval(log: ServerLog) -> int:
     if type(given) is not int or given < 1:
         reason = "does not say its decode_log_interval: the line with server_args is missing"
         raise InputError(f"{log.name}: {reason}")
+    if given > _MOST_STEPS:
+        raise InputError(f"{log.name}: decode_log_interval: {given} is over {_MOST_STEPS:,}")
     return given
 
 

@@ -13,15 +13,33 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.latency.features import StepFeatures
 from sim.latency.profile.format import DeviceModel
+from sim.server_log.read import ServerLog
+from sim.server_log.records import LogEvent
 
 # Decode steps with the same rows, whose mean contexts differ by less than this share, are a group.
 # A group with fewer steps than this is left out: the mean of a few uneven times says little.
 _ALIKE, _FEWEST_ALIKE = 0.1, 12
 # A step that took more than this times its group's median waited for something else, too.
 _UNUSUAL = 2.0
+
+
+# The largest amount of anything in a profile.
+MOST = 1_000_000_000
+
+
+def check_amounts(log: ServerLog, event: LogEvent) -> None:
+    """Check that a step has no more of anything than servers have; its number counts steps.
+
+    Raises:
+        InputError: it has.
+    """
+    for name, value in event.fields.items():
+        if isinstance(value, int | float) and name != "step" and value > MOST:
+            raise InputError(f"{log.name}: line {event.line}: {name}: {value:.6g} is too much")
 
 
 class DecodeTime(NamedTuple):

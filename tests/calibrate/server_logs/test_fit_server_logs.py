@@ -158,6 +158,8 @@ def test_power_beside_the_logs_is_found_again_and_a_run_has_it(logs, tmp_path, c
         (lambda text: text.partition("\n")[2], "does not say its decode_log_interval"),
         (lambda text: text[:12000], "too few"),
         (lambda text: text.replace("Qwen/Qwen3-32B", "own/model"), "own/model"),
+        (lambda text: text.replace("#new-seq: 1,", f"#new-seq: {10**12},"), "1e+12 is too much"),
+        (lambda text: text.replace("_interval=1", f"_interval={10**9}"), "is over 10,000"),
     ],
 )
 def test_logs_that_cannot_be_fitted_get_one_line(logs, tmp_path, capsys, damage, reason):

@@ -169,6 +169,8 @@ def test_power_is_fitted_beside_the_steps(real, tmp_path, capsys):
         (lambda text: text.replace("KV cache usage", "usage"), "how much of its KV pool is used"),
         (lambda text: text.replace("Engine 000", "Engine 001"), "has no lines of steps"),
         (lambda text: text[:3000], "too few decode lines"),
+        (lambda text: text.replace("1 context req", f"{10**12} context req"), "is too much"),
+        (lambda text: text.replace("400,000 tokens", "9" * 12 + " tokens"), "how large its KV"),
     ],
 )
 def test_logs_that_cannot_be_fitted_get_one_line(tmp_path, capsys, change, reason):
@@ -198,6 +200,15 @@ def test_a_clock_of_whole_seconds_is_refused(tmp_path, capsys):
     path = known_log(tmp_path, stamped=False)
     assert main(["fit", str(path), "-o", str(tmp_path / "profile.json")]) == 2
     assert "kubectl logs --timestamps" in capsys.readouterr().err
+
+
+def test_lines_without_a_stamp_are_lost(tmp_path):
+    path = known_log(tmp_path)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[1000:1500:50] = [line.partition("\t")[2] for line in lines[1000:1500:50]]
+    path.write_text("".join(lines), encoding="utf-8")
+    times = read_iterations(open_server_log([path]))
+    assert max(chain.wall_s for chain in times.chains) < 1
 
 
 def test_lost_lines_make_no_long_steps(tmp_path):
