@@ -113,10 +113,10 @@ def import_(
     source = sources[0]
     format_ = from_ or recognise(source)
     of_server = from_ is None and lines.hardware is not None and is_server_log(source)
-    if of_server and format_ != SERVER_LOG and len(sources) == 1:
-        # The log has requests, too: they are its traffic.
+    if of_server and format_ != SERVER_LOG:
         format_ = SERVER_LOG
-        if lines.command is None and of_log.results is None:
+        if lines.command is None and of_log.results is None and len(sources) == 1:
+            # The log has requests, too: they are its traffic.
             of_log = replace(of_log, results=source)
     if format_ == SERVER_LOG:
         _refuse({"template": template}, "does not go with a server's log")

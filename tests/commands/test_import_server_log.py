@@ -297,6 +297,11 @@ def test_requests_in_a_log_are_its_traffic(simulate, import_log):
     assert [len(rows.prompts.prompt(place)) for place in range(3)] == [20, 20, 20]
     assert rows.output_tokens.tolist() == [8, 8, 8]
     assert Path("out/measured.jsonl.gz").exists()
+    # Requests may be spread over the files of a rotated log: its batches are taken.
+    Path("server.log.1").write_text(sglang_args() + "\n", encoding="utf-8")
+    files = ("server.log", "server.log.1")
+    ended = simulate("import", *files, "--hardware", "h100_sxm", "--out", "out")
+    assert "Rebuilt from the log" in ended.err
     # Another traffic is taken if it is given.
     other = "vllm bench serve --model m --dataset-name random --num-prompts 5 --random-input-len 9"
     data = scenario_of(import_log("--command", other))
