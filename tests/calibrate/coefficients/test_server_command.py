@@ -55,7 +55,8 @@ def test_pool_is_what_the_flags_leave(tmp_path, command, key, size):
     assert scheduler[key] == pytest.approx(size, rel=0.05)
     assert not {"gpu_memory_utilization", "mem_fraction_static"} & scheduler.keys()
     [hint] = [hint.text for hint in draft.hints if key in hint.text]
-    assert hint.startswith(f"{key} is what ") and "PLACEHOLDER" not in hint
+    assert hint.startswith(f"{key} is what ")
+    assert "PLACEHOLDER" not in hint
 
 
 def test_measured_pool_is_kept(tmp_path):
