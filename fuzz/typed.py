@@ -218,6 +218,7 @@ _OF_RESULTS: dict[str, Mutation] = {
     ".jsonl": text_or_lines,
     ".txt": text,
     ".pkl": dumped,
+    ".csv": comma_separated,
 }
 
 

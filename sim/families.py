@@ -14,6 +14,7 @@ from sim.family import Family
 from sim.sglang.family import SglangFamily
 from sim.vllm.family import VllmFamily
 from sim.workload.results import (
+    AIBRIX,
     AIPERF,
     GENAI_PERF,
     GUIDELLM,
@@ -47,6 +48,7 @@ RESULT_FORMATS: dict[str, ResultFormat] = {
         GENAI_PERF,
         LLMPERF,
         INFERENCE_PERF,
+        AIBRIX,
         MEASURED,
         *[each for each in _OF_FAMILIES if not each.is_bench],
     )

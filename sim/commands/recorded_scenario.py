@@ -52,7 +52,7 @@ _LATENCY_HINT = (
 # Kinds of latency that have `dp`: ranks that step together.
 _KINDS_WITH_RANKS = ("layers", "aiconfigurator", "linear")
 _WIDTH = 96
-_SUFFIXES = (".json", ".jsonl", ".log", ".pkl", ".gz")
+_SUFFIXES = (".json", ".jsonl", ".csv", ".log", ".pkl", ".gz")
 
 
 class Composed(NamedTuple):

@@ -1,4 +1,4 @@
-"""Writes a known run as GuideLLM, GenAI-Perf, LLMPerf and inference-perf would."""
+"""Writes a known run as GuideLLM, GenAI-Perf, LLMPerf, inference-perf and AIBrix would."""
 
 import json
 from collections.abc import Sequence
@@ -103,6 +103,25 @@ def llmperf(served: Sequence[ServedRequest]) -> str:
 
 def llmperf_summary(num_clients: int) -> str:
     return json.dumps({"model": "org/Model-1B", "num_concurrent_requests": num_clients})
+
+
+def aibrix(served: Sequence[ServedRequest]) -> str:
+    """One user for each request."""
+    header = (
+        "prompt_tokens,generation_tokens,ttft,generation_time,user_id,question_id,launch_time,"
+        "finish_time"
+    )
+    lines = [header]
+    for user, one in enumerate(served):
+        ttft_s, decode_s = (
+            ns / NS_PER_S
+            for ns in (one.first_token_ns - one.arrival_ns, one.finish_ns - one.first_token_ns)
+        )
+        times = f"{_clock_s(one.arrival_ns)},{_clock_s(one.finish_ns)}"
+        lines.append(
+            f"{len(one.prompt)},{len(one.answer)},{ttft_s:.9f},{decode_s:.9f},{user},1,{times}"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _clock_s(time_ns: int) -> float:

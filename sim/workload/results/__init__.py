@@ -57,6 +57,12 @@ INFERENCE_PERF = ResultFormat(
     "sim.workload.results.request_lists:read_inference_perf",
     key_sets=(frozenset({"start_time", "end_time", "request", "response", "info"}),),
 )
+AIBRIX = ResultFormat(
+    "aibrix",
+    "sim.workload.results.aibrix:read_aibrix",
+    is_bench=True,
+    line_test="sim.workload.results.aibrix:is_header",
+)
 MEASURED = ResultFormat(
     "measured",
     "sim.workload.results.measured:read_measured_requests",

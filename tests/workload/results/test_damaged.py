@@ -35,6 +35,7 @@ WRITERS = [
     client_results.genai_perf,
     client_results.inference_perf,
     client_results.llmperf,
+    client_results.aibrix,
 ]
 ANY_FILE = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], database=None

@@ -11,7 +11,7 @@ from sim.workload.results.model import ReadOptions
 
 UNKNOWN = (
     "is in none of the known formats: sglang-bench, vllm-bench, aiperf, guidellm, genai-perf,"
-    " llmperf, inference-perf, measured, sglang-log, sglang-export, sglang-dump,"
+    " llmperf, inference-perf, aibrix, measured, sglang-log, sglang-export, sglang-dump,"
     " llmservingsim (choose one by --from)"
 )
 

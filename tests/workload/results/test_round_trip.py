@@ -48,6 +48,7 @@ WRITERS = {
     "guidellm": client_results.guidellm,
     "genai-perf": client_results.genai_perf,
     "inference-perf": client_results.inference_perf,
+    "aibrix": client_results.aibrix,
 }
 NAMED = ("aiperf", "sglang-dump", "sglang-export", "guidellm")
 LOGS = {"json": result_files.sglang_json_log, "text": result_files.sglang_text_log}
