@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from silicon.published import board, outcome_of, published
+from silicon.published.commands import board, outcome_of, published
+from silicon.published.stacks import published_loads, row_of, simulated_loads
 
 PAGE = Path(__file__).parents[2] / "docs/published.md"
 
@@ -29,3 +30,12 @@ def test_copies_of_a_result_are_named():
     copies = [line["file"] for line, is_copy in published("sglang-cookbook") if is_copy]
     assert len(copies) == 12
     assert "docs/autoregressive/Moonshotai/Kimi-K2.6.md" in copies
+
+
+@pytest.mark.parametrize("stack", ["aibrix_naive", "aibrix_naive_prefix_routing"])
+def test_page_has_these_loads_of_stacks(stack):
+    """The first ones: loads are simulated one after another, without clearing caches."""
+    page = PAGE.read_text(encoding="utf-8")
+    loads = simulated_loads(stack, published_loads()[stack][:5])
+    assert len(loads) == 5
+    assert [row for row in map(row_of, loads) if row not in page] == []

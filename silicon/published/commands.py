@@ -1,16 +1,12 @@
 """Published results, beside what `simulate import` and `simulate run` make of their commands.
 
-python -m silicon.published [--page]
-
 Nothing is fitted to these results or chosen on them. Two facts are taken from the publication where
 the commands do not have them: the GPU, and SGLang's version, by which the client's default seed and
 the preset of the host are chosen (`_by_version`).
 """
 
-import argparse
 import io
 import json
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from silicon.page import write_board
 from sim.cli import main as simulate
 from sim.runlog.json_lines import numbered_lines
 
-_DATA = Path(__file__).parent.parent / "data/published"
-_SOURCES = ("sglang-cookbook", "datacrunch-h200")
-_PAGE = Path(__file__).parent.parent / "docs/published.md"
+_DATA = Path(__file__).parents[2] / "data/published"
+SOURCES = ("sglang-cookbook", "datacrunch-h200")
 _GPUS = {"B200": "b200_sxm", "H200": "h200_sxm", "H100": "h100_sxm", "A100": "a100_sxm"}
 # Models whose shape is that of another one, which is known here. The pages of GLM-5 and GLM-5.1
 # name the models in fp8, their commands the models in bf16, which these GPUs cannot hold.
@@ -58,21 +52,6 @@ class Outcome:
     published: Mapping[str, Any]
     simulated: Mapping[str, Any] | None
     refusal: str = ""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m silicon.published", description=__doc__)
-    parser.add_argument("--page", action="store_true", help="write the tables of the page")
-    arguments = parser.parse_args()
-    outcomes = {
-        source: [outcome_of(line, is_copy=copy) for line, copy in published(source)]
-        for source in _SOURCES
-    }
-    for source, found in outcomes.items():
-        text = board(found)
-        sys.stdout.write(f"{text}\n\n")
-        if arguments.page:
-            write_board(source, text, _PAGE)
 
 
 def published(source: str) -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -253,7 +232,3 @@ def _totals(outcomes: Sequence[Outcome], kind: str) -> str:
     if not covered:
         return f"{text}."
     return f"{text}. Measured means within the 90 % interval of the answer: {covered}."
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""Results that others published, beside their simulation (docs/published.md)."""
