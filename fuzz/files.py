@@ -114,6 +114,7 @@ def _write_results(folder: Path) -> None:
         (folder / "run_summary.json").write_text(client_results.llmperf_summary(2))
         (folder / "per_request.json").write_text(client_results.inference_perf(served))
         (folder / "summary.csv").write_text(client_results.aibrix(served))
+        (folder / "agg.json").write_text(json.dumps(client_results.inferencex()))
         (folder / "log.txt").write_text(result_files.sglang_text_log(served))
         (folder / "log.jsonl").write_text(result_files.sglang_json_log(served))
         (folder / "export.jsonl").write_text(result_files.sglang_export(served))
@@ -216,6 +217,7 @@ RESULTS: Mapping[str, tuple[str, str, Changed]] = {
     "llmperf": ("run_individual_responses.json", "run_individual_responses.json", json_file),
     "llmperf summary": ("run_individual_responses.json", "run_summary.json", json_file),
     "inference-perf": ("per_request.json", "per_request.json", json_file),
+    "inferencex": ("agg.json", "agg.json", json_file),
     "aibrix": ("summary.csv", "summary.csv", table),
     "sglang-log": ("log.txt", "log.txt", mutated_bytes),
     "sglang-log json": ("log.jsonl", "log.jsonl", mutated_bytes),

@@ -19,6 +19,7 @@ from sim.workload.results import (
     GENAI_PERF,
     GUIDELLM,
     INFERENCE_PERF,
+    INFERENCEX,
     LLMPERF,
     MEASURED,
     ResultFormat,
@@ -49,6 +50,7 @@ RESULT_FORMATS: dict[str, ResultFormat] = {
         LLMPERF,
         INFERENCE_PERF,
         AIBRIX,
+        INFERENCEX,
         MEASURED,
         *[each for each in _OF_FAMILIES if not each.is_bench],
     )

@@ -14,6 +14,7 @@ import typer
 from sim.command_line import command, file_option, out_option, renamed
 from sim.core.errors import InputError
 from sim.families import RESULT_FORMATS, SERVER_LOG
+from sim.workload.results import INFERENCEX
 
 if TYPE_CHECKING:
     from sim.workload.results.model import ReadOptions
@@ -126,6 +127,13 @@ def import_(
         raise InputError(f"{sources[1]}: several files must be those of one server's log")
     _refuse(asdict(lines), "goes without SOURCE, or with a server's log")
     _refuse(asdict(of_log), "goes with a server's log only")
+    if format_ == INFERENCEX.name:
+        from sim.commands.import_inferencex import import_inferencex
+
+        unused: dict[str, object] = {"template": template, "draw_arrivals": draw_arrivals}
+        _refuse(unused, "does not go with results of InferenceX")
+        import_inferencex(source, line, out)
+        return
     _import_results(source, format_, read, out, template)
 
 

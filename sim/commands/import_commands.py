@@ -41,9 +41,13 @@ _ACCEPTANCE_HINT = (
 
 
 def import_command_lines(
-    command: str | None, servers: Sequence[str], hardware: str | None, out: Path
+    command: str | None,
+    servers: Sequence[str],
+    hardware: str | None,
+    out: Path,
+    comments: Sequence[str] = (),
 ) -> None:
-    """Write the scenario, and say what is not in it."""
+    """Write the scenario, with comments at its top, and say what is not in it."""
     if command is None:
         raise InputError("--command: is needed without SOURCE")
     if hardware is None:
@@ -55,7 +59,7 @@ def import_command_lines(
     read = [_read_server(text, system) for text in servers]
     check_folder(out, Path())
     data, hints = runnable(*_compose(bench, read, system), out)
-    text = scenario_text(data, hints)
+    text = scenario_text(data, [*(Hint("", comment) for comment in comments), *hints])
     path = out / SCENARIO
     refuse_user_classes(load_scenario_text(text, name=str(path), base_dir=out))
     make_folder(out)

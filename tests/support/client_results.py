@@ -124,6 +124,38 @@ def aibrix(served: Sequence[ServedRequest]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def inferencex() -> dict[str, object]:
+    """An aggregate of one server, with the keys of InferenceX at 843c6254f."""
+    return {
+        "hw": "h200",
+        "conc": 2,
+        "image": "vllm/vllm-openai:v0.25.1",
+        "model": "Qwen/Qwen3-8B",
+        "infmax_model_prefix": "qwen",
+        "framework": "vllm",
+        "precision": "bf16",
+        "spec_decoding": "none",
+        "disagg": False,
+        "recipe_fingerprint": "0" * 64,
+        "isl": 64,
+        "osl": 16,
+        "is_multinode": False,
+        "tp": 1,
+        "pp": 1,
+        "dcp_size": 1,
+        "pcp_size": 1,
+        "ep": 1,
+        "dp_attention": "false",
+        "tput_per_gpu": 15000.5,
+        "output_tput_per_gpu": 12000.0,
+        "input_tput_per_gpu": 3000.5,
+        "mean_ttft": 0.1505,
+        "p99_ttft": 0.2503,
+        "mean_tpot": 0.025,
+        "mean_intvty": 40.0,
+    }
+
+
 def _clock_s(time_ns: int) -> float:
     return EPOCH_S + time_ns / NS_PER_S
 

@@ -63,6 +63,12 @@ AIBRIX = ResultFormat(
     is_bench=True,
     line_test="sim.workload.results.aibrix:is_header",
 )
+INFERENCEX = ResultFormat(
+    "inferencex",
+    "sim.workload.results.bench:refuse_aggregates",
+    is_bench=True,
+    key_sets=(frozenset({"hw", "framework", "conc", "tput_per_gpu"}),),
+)
 MEASURED = ResultFormat(
     "measured",
     "sim.workload.results.measured:read_measured_requests",

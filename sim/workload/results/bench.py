@@ -23,7 +23,7 @@ from sim.core.errors import InputError
 from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.workload import MAX_TOKENS
 from sim.workload.arrivals import GammaArrivals, PoissonArrivals, draw_arrivals_ns
-from sim.workload.results.model import ImportedRequest
+from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions
 from sim.workload.traces.files import JsonObject, TextLine, parse_object, read_lines
 from sim.workload.traces.rows import shown, why_not_whole
 
@@ -149,6 +149,13 @@ def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
     if not chosen:
         raise InputError(f"{path}: --line {line}: no run there")
     return chosen[0], parse_object(chosen[0])
+
+
+def refuse_aggregates(path: Path, _options: ReadOptions) -> ImportedRun:
+    """Refuse InferenceX's results, which have no requests."""
+    raise InputError(
+        f"{path}: has aggregates, not requests: simulate import makes a scenario of its server"
+    )
 
 
 def read_requests(

@@ -11,8 +11,8 @@ from sim.workload.results.model import ReadOptions
 
 UNKNOWN = (
     "is in none of the known formats: sglang-bench, vllm-bench, aiperf, guidellm, genai-perf,"
-    " llmperf, inference-perf, aibrix, measured, sglang-log, sglang-export, sglang-dump,"
-    " llmservingsim (choose one by --from)"
+    " llmperf, inference-perf, aibrix, inferencex, measured, sglang-log, sglang-export,"
+    " sglang-dump, llmservingsim (choose one by --from)"
 )
 
 
