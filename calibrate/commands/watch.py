@@ -72,11 +72,14 @@ def watch(
         print_line(text)
         sys.stdout.flush()
 
-    if (url is None) == (replay is None):
+    if url is not None and replay is None:
+        if window < every:
+            raise InputError("--window: must not be shorter than --every")
+        source = scrapes(metrics_url(url), every)
+    elif replay is not None and url is None:
+        source = read_dump(replay, known_metrics())
+    else:
         raise InputError("give either --url, a server, or --replay, a recorded dump")
-    if url is not None and window < every:
-        raise InputError("--window: must not be shorter than --every")
-    source = scrapes(metrics_url(url), every) if url else None
     loaded = load_scenario(file, set_ or ())
     built = build(loaded)
     watcher = Watcher(
@@ -84,6 +87,7 @@ def watch(
         built.scheduler.family,
         window_s=window,
         num_learned=learn,
+        source=str(replay or url),
     )
     tail = None if log is None else LogTail(log, built.scheduler.family)
     if out is not None:
@@ -96,11 +100,13 @@ def watch(
             say(f"calibrate watch: http://{host}:{exporter.port}/ (page), /metrics (Prometheus)")
         refresh_s = 0 if replay else max(1, round(window))
         outputs = Outputs(print_at_once, out=out, exporter=exporter, refresh_s=refresh_s)
-        watch_all(
-            read_dump(replay, known_metrics()) if source is None and replay else source or (),
+        has_window = watch_all(
+            source,
             watcher,
             outputs,
             say=say,
             look=tuple if tail is None else tail.changes,
             is_live=replay is None,
         )
+    if not has_window:
+        raise InputError(f"{replay}: ends before its first window of {window:g} s")

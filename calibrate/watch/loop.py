@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from calibrate.watch.outputs import Outputs
 from calibrate.watch.source import Away
-from calibrate.watch.watcher import Watched, Watcher
+from calibrate.watch.watcher import Watcher
 from sim.server_metrics.scrape import Scrape
 
 
@@ -16,8 +16,8 @@ def watch_all(
     say: Callable[[str], None],
     look: Callable[[], Iterable[str]] = tuple,
     is_live: bool,
-) -> None:
-    """Watch until there are no more scrapes.
+) -> bool:
+    """Watch until there are no more scrapes; returns whether they made a window.
 
     `look` says what else is different about the server since it was called last. The page is drawn
     with each window of a live server, and at the end of a dump.
@@ -25,7 +25,7 @@ def watch_all(
     Raises:
         InputError: the server is not the scenario's, or a file cannot be written.
     """
-    is_away = False
+    is_away = has_window = False
     for scrape in scrapes:
         if isinstance(scrape, Away):
             if not is_away:
@@ -39,7 +39,8 @@ def watch_all(
             is_away = False
         for words in look():
             watcher.note_change(words)
-        watched: Watched | None = watcher.take(scrape)
-        if watched is not None:
+        if (watched := watcher.take(scrape)) is not None:
+            has_window = True
             outputs.take(watched, draws_page=is_live)
     outputs.draw()
+    return has_window

@@ -70,9 +70,17 @@ class _Drift:
 class Watcher:
     """Watches one server, in memory that does not grow."""
 
-    def __init__(self, twin: WindowTwin, family: str, *, window_s: float, num_learned: int) -> None:
-        """Watch for a drift from `twin`, whose servers are of this family."""
-        self._twin, self._family = twin, family
+    def __init__(
+        self,
+        twin: WindowTwin,
+        family: str,
+        *,
+        window_s: float,
+        num_learned: int,
+        source: str = "the server",
+    ) -> None:
+        """Watch for a drift from `twin`, whose servers are of this family; errors name `source`."""
+        self._twin, self._family, self._source = twin, family, source
         self._window_s, self._num_learned = window_s, num_learned
         self._builder = WindowBuilder(window_s)
         self._judges = Judges(num_learned)
@@ -119,10 +127,11 @@ class Watcher:
 
     def _check(self, scrape: Scrape) -> None:
         if scrape.family != self._family:
-            titles = [FAMILIES[name].title for name in (scrape.family, self._family)]
-            raise InputError(f"is a server of {titles[0]}, but the scenario is of {titles[1]}")
+            is_of, wanted = (FAMILIES[name].title for name in (scrape.family, self._family))
+            reason = f"is a server of {is_of}, but the scenario is of {wanted}"
+            raise InputError(f"{self._source}: {reason}")
         if scrape.missing:
-            raise InputError(f"has no metric for {', '.join(scrape.missing)}")
+            raise InputError(f"{self._source}: has no metric for {', '.join(scrape.missing)}")
         pool, own = scrape.values.get("pool_tokens"), self._twin.pool_tokens
         if pool is not None and abs(pool - own) > own / 100:
             self._notes.append(f"KV pool: {pool:,.0f} tokens, but {own:,} in the scenario")

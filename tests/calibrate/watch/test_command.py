@@ -52,16 +52,20 @@ def test_bad_input_is_refused_in_one_line(scenario, dump, capsys):
         return refused(capsys, scenario, *given)
 
     assert "--url localhost: must be an address" in line("--url", "localhost")
+    assert "--url : must be an address" in line("--url", "")
     assert "missing.txt: cannot be read" in line("--replay", "missing.txt")
     assert ":1: comes before the first line `# scraped TIME`" in line("--replay", scenario)
     assert "missing.log: cannot be read" in line("--replay", dump, "--log", "missing.log")
     assert "--window: must not be shorter" in line(
         "--url", "http://localhost:1", "--window", "1", "--every", "5"
     )
-    assert "is a server of vLLM, but the scenario is of SGLang" in line(
+    assert f"{dump}: is a server of vLLM, but the scenario is of SGLang" in line(
         "--replay", dump, "--set", "scheduler={family: sglang, max_total_tokens: 4096}"
     )
     assert "is a file, expected a folder" in line("--replay", dump, "--out", scenario)
+    assert f"{dump}: ends before its first window of 60 s" in line(
+        "--replay", dump, "--window", "60"
+    )
 
 
 def test_scenarios_that_cannot_be_watched_are_refused(scenario, dump, capsys):
