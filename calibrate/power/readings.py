@@ -5,7 +5,6 @@ time zone, and the server's log beside them does not either. Formats and their s
 docs/how-to/power.md.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.packed import read_lines
+from sim.server_metrics.exposition import read_sample, scraped_us
 
 # No GPU draws a megawatt or runs at a terahertz, and no log is of the year 2500.
 _MOST_W, _MOST_MHZ, _MOST_S = 1e6, 1e6, 1.7e10
@@ -25,10 +25,8 @@ _NVIDIA_GPU = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial"
 # Columns of `nvidia-smi dmon` and `dcgmi dmon`.
 _DMON_POWER, _DMON_CLOCK = ("pwr", "power", "powerusage"), ("pclk", "smclk")
 _POWER_METRIC, _CLOCK_METRIC = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK"
-_GPU_LABEL = re.compile(r"\bgpu=\"([^\"]{1,40})\"")
 # Longer ones are not lines of readings.
 _MOST_CHARACTERS, _MOST_GPUS = 4096, 1024
-_SCRAPED = re.compile(r"# scraped (\d{1,17})$")
 _HOW = (
     "no column of power and time: expected nvidia-smi --query-gpu=timestamp,index,power.draw"
     " --format=csv, nvidia-smi dmon -o DT, dcgmi dmon or DCGM's metrics (docs/how-to/power.md)"
@@ -140,12 +138,9 @@ def _place(names: Sequence[str], wanted: Iterable[str]) -> int | None:
 def _of_dmon(
     cells: Sequence[str], date: int, time: int, gpu: int | None, power: int, clock: int | None
 ) -> Sequence[Reading] | None:
-    if max(date, time, power) >= len(cells):
+    if max(date, time, power, gpu or 0, clock or 0) >= len(cells):
         return None
-    stamped = [f"{cells[date]} {cells[time]}", *cells]
-    shifted = (None if place is None else place + 1 for place in (gpu, power, clock))
-    gpu, power_place, clock = shifted
-    return _of_cells(stamped, 0, gpu, power_place or 0, clock)
+    return _of_cells([*cells, f"{cells[date]} {cells[time]}"], len(cells), gpu, power, clock)
 
 
 def _of_dcgm(
@@ -216,32 +211,27 @@ class _Metrics:
         self._clocks: dict[str, float] = {}
 
     def takes(self, line: str) -> bool:
-        return _SCRAPED.match(line) is not None or line.startswith("DCGM_FI_")
+        return line.startswith("DCGM_FI_") or scraped_us(line) is not None
 
     def take(self, line: str) -> Sequence[Reading]:
         """The readings of the scrape before, if this line begins another."""
-        scraped = _SCRAPED.match(line)
-        if scraped is not None:
-            done = self.end()
-            self._scraped_s = int(scraped[1]) / _US_PER_S
-            return done
-        name, _, rest = line.partition("{")
-        labels, _, rest = rest.rpartition("}")
-        gpu, values = _GPU_LABEL.search(labels), rest.split()
-        if name not in {_POWER_METRIC, _CLOCK_METRIC} or gpu is None or not values:
+        if (at_us := scraped_us(line)) is not None:
+            self._scraped_s = at_us / _US_PER_S
+            return self.end()
+        named = read_sample(line, (_POWER_METRIC, _CLOCK_METRIC))
+        if named is None or "gpu" not in named[1].labels:
             return ()
         self.seen = True
-        at_ms = _amount(values[1], _MOST_S * _MS_PER_S) if len(values) > 1 else None
-        at_s = self._scraped_s if at_ms is None else at_ms / _MS_PER_S
-        amount = _amount(values[0], _MOST_W)
-        if at_s is None or amount is None:
+        name, (labels, value, at_ms) = named
+        gpu, at_s = labels["gpu"], self._scraped_s if at_ms is None else at_ms / _MS_PER_S
+        if at_s is None or not (0 <= at_s <= _MOST_S and 0 <= value <= _MOST_W):
             return ()
-        kept = self._watts if name == _POWER_METRIC else self._clocks
-        done = self.end() if gpu[1] in kept else ()
-        if name == _POWER_METRIC:
-            self._watts[gpu[1]] = at_s, amount
+        is_power = name == _POWER_METRIC
+        done = self.end() if gpu in (self._watts if is_power else self._clocks) else ()
+        if is_power:
+            self._watts[gpu] = at_s, value
         else:
-            self._clocks[gpu[1]] = amount
+            self._clocks[gpu] = value
         return done
 
     def end(self) -> Sequence[Reading]:

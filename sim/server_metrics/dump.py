@@ -5,16 +5,15 @@
 is a time in microseconds since 1970.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.server_log.text_lines import Lines
+from sim.server_metrics.exposition import scraped_us
 from sim.server_metrics.scrape import MetricNames, Scrape, read_scrape
 
 MARK = "# scraped"
-_MARK = re.compile(rb"# scraped (\d{1,17})\s*")
 # A scrape of a large server has a few thousand lines.
 _MAX_LINES = 200_000
 
@@ -29,23 +28,23 @@ def read_dump(path: Path, families: Sequence[MetricNames]) -> Iterator[Scrape]:
     rows: list[str] = []
     at_us: int | None = None
     lines = Lines([path])
-    for line in lines:
-        mark = _MARK.fullmatch(line)
-        if mark is None:
-            if at_us is None and line.strip() and not line.startswith(b"#"):
+    for content in lines:
+        line = content.decode(errors="replace")
+        if (mark_us := scraped_us(line)) is None:
+            if at_us is None and line.strip() and not line.startswith("#"):
                 raise InputError(
                     f"{path}:{lines.number}: comes before the first line `{MARK} TIME`"
                 )
-            rows.append(line.decode(errors="replace"))
+            rows.append(line)
             if len(rows) > _MAX_LINES:
                 reason = f"is the {_MAX_LINES + 1:,}th line of a scrape"
                 raise InputError(f"{path}:{lines.number}: {reason}")
             continue
         if at_us is not None:
             yield _read(path, rows, at_us, families)
-            if int(mark[1]) <= at_us:
+            if mark_us <= at_us:
                 raise InputError(f"{path}:{lines.number}: time does not rise")
-        at_us, rows = int(mark[1]), []
+        at_us, rows = mark_us, []
     if at_us is None:
         raise InputError(f"{path}: has no line `{MARK} TIME`, a time in microseconds since 1970")
     # The last one may be cut off.
