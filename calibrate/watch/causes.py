@@ -4,7 +4,7 @@ Each cause has a score, in the same spreads as the judges' scores; none of them 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from calibrate.watch.judge import Verdict
 from sim.server_metrics.window import Window
@@ -13,12 +13,15 @@ from sim.tables.table import number
 # A gap between two tokens is one of a server that stood still if it is this much longer than the
 # mean, and this long.
 _LONG_GAPS, _LONG_S = 10.0, 0.25
-# So many more of them than usual are no chance.
-_MANY_GAPS = 2.0
-_PART = 0.3
+# That many long gaps a window, beside the usual ones, are no chance; and they are the cause if this
+# share of all delay is in them.
+_MANY_GAPS, _SHARE_OF_DELAY = 2.0, 0.3
+# Seconds without a token, beside twice the usual ones, that are no chance.
 _STALLED_S = 1.0
+# From this score on a figure is clearly off.
 _CLEAR = 1.5
-_CERTAIN = 100.0
+# The score of a cause that was seen, not inferred: above all others.
+_SEEN = 100.0
 # A mean that is this much higher than usual has changed.
 _MORE = 1.15
 # Preemptions for each request: one of twenty.
@@ -62,19 +65,13 @@ class Signs:
 
     @classmethod
     def mean(cls, signs: Sequence["Signs"]) -> "Signs":
-        def of(name: str) -> float | None:
-            known = [value for one in signs if (value := getattr(one, name)) is not None]
-            return sum(known) / len(known) if known else None
-
-        return cls(
-            of("long_gaps") or 0.0,
-            of("long_s") or 0.0,
-            of("late_s") or 0.0,
-            of("stalled_s") or 0.0,
-            of("prefill_ms"),
-            of("queue_ms"),
-            of("preempted") or 0.0,
-        )
+        """The mean of each over the windows that have it."""
+        found = {}
+        for field in fields(cls):
+            values = (getattr(each, field.name) for each in signs)
+            if known := [value for value in values if value is not None]:
+                found[field.name] = sum(known) / len(known)
+        return cls(**found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +91,10 @@ class Evidence:
     signs: Signs
     usual: Signs
     changes: Sequence[str]
+
+    def highest(self, *figures: str) -> float:
+        """The highest score of these figures; 0 of one that could not be judged."""
+        return max(self.score.get(name, 0.0) for name in figures)
 
 
 def evidence_of(
@@ -128,49 +129,48 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
+_Cause = tuple[float, str]
+
+
 def likely_causes(evidence: Evidence) -> list[str]:
     """Sentences about the causes that fit, the likeliest first; none may fit."""
-    found = [(score, words) for find in _CAUSES if (score := find(evidence)[0]) > 0
-             for words in (find(evidence)[1],)]  # fmt: skip
-    found.sort(key=lambda pair: -pair[0])
-    return [words for _, words in found]
+    causes = [cause for find in _CAUSES if (cause := find(evidence)) is not None]
+    return [words for _, words in sorted(causes, key=lambda cause: -cause[0])]
 
 
-_Found = tuple[float, str]
-_NOTHING: _Found = (0.0, "")
-
-
-def _other_server(evidence: Evidence) -> _Found:
+def _other_server(evidence: Evidence) -> _Cause | None:
     if not evidence.changes:
-        return _NOTHING
-    return _CERTAIN, f"another version or other settings: {evidence.changes[-1]}"
+        return None
+    return _SEEN, f"another version or other settings: {evidence.changes[-1]}"
 
 
-def _pool(evidence: Evidence) -> _Found:
-    score = evidence.score.get("kv_share_pct", 0.0)
+def _pool(evidence: Evidence) -> _Cause | None:
+    score = evidence.highest("kv_share_pct")
     if score < _CLEAR:
-        return _NOTHING
+        return None
     times = number(evidence.ratio["kv_share_pct"])
     return score, f"smaller KV pool: a request takes {times} times as much of it"
 
 
-def _stalls(evidence: Evidence) -> _Found:
-    slow = max(evidence.score.get("tpot_ms", 0.0), evidence.score.get("ttft_ms", 0.0))
-    now, usual = evidence.signs, evidence.usual
+def _stalls(evidence: Evidence) -> _Cause | None:
+    slow, now, usual = evidence.highest("tpot_ms", "ttft_ms"), evidence.signs, evidence.usual
+    if slow <= 0:
+        return None
     more = now.long_gaps - usual.long_gaps
     # Where all steps are slower, long gaps are only a part of what is late.
-    if more >= max(_MANY_GAPS, usual.long_gaps) and now.long_s >= _PART * now.late_s and slow > 0:
+    explains_delay = now.long_s >= _SHARE_OF_DELAY * now.late_s
+    if more >= max(_MANY_GAPS, usual.long_gaps) and explains_delay:
         limit = f"{1e3 * _LONG_S:.0f} ms"
         return 2 * slow, f"stalls: {more:.0f} tokens a window came after gaps of over {limit}"
-    if now.stalled_s >= 2 * usual.stalled_s + _STALLED_S and slow > 0:
+    if now.stalled_s >= 2 * usual.stalled_s + _STALLED_S:
         return 2 * slow, f"stalls: no token for {number(now.stalled_s)} s a window"
-    return _NOTHING
+    return None
 
 
-def _decode(evidence: Evidence) -> _Found:
-    score = evidence.score.get("tpot_ms", 0.0)
+def _decode(evidence: Evidence) -> _Cause | None:
+    score = evidence.highest("tpot_ms")
     if score < _CLEAR:
-        return _NOTHING
+        return None
     times = number(evidence.ratio["tpot_ms"])
     return score, (
         f"slower steps: TPOT is {times} times what it was at such batches (throttled clocks,"
@@ -178,59 +178,59 @@ def _decode(evidence: Evidence) -> _Found:
     )
 
 
-def _prefill(evidence: Evidence) -> _Found:
-    score, now, usual = evidence.score.get("ttft_ms", 0.0), evidence.signs, evidence.usual
-    if score < _CLEAR or evidence.score.get("waiting", 0.0) >= _CLEAR:
-        return _NOTHING
+def _prefill(evidence: Evidence) -> _Cause | None:
+    score, now, usual = evidence.highest("ttft_ms"), evidence.signs, evidence.usual
+    if score < _CLEAR or evidence.highest("waiting") >= _CLEAR:
+        return None
     if now.prefill_ms is None or usual.prefill_ms is None:
         # The server does not say in which part of TTFT the time is.
-        only = max(evidence.score.get("tpot_ms", 0.0), 0.0) < score / 2
-        return (0.9 * score, "slower prefill, or a slow front end") if only else _NOTHING
+        only_ttft = evidence.highest("tpot_ms") < score / 2
+        return (0.9 * score, "slower prefill, or a slow front end") if only_ttft else None
     if now.prefill_ms < _MORE * usual.prefill_ms:
-        return _NOTHING
+        return None
     pair = f"{number(usual.prefill_ms)} → {number(now.prefill_ms)} ms"
     return 0.9 * score, f"slower prefill: {pair} from a request's first step to its first token"
 
 
-def _front_end(evidence: Evidence) -> _Found:
-    score, now, usual = evidence.score.get("ttft_ms", 0.0), evidence.signs, evidence.usual
-    parts = (now.prefill_ms, usual.prefill_ms, now.queue_ms, usual.queue_ms)
-    if score < _CLEAR or None in parts:
-        return _NOTHING
-    engine_ms = sum(part or 0.0 for part in parts[::2]) - sum(part or 0.0 for part in parts[1::2])
-    more_ms = evidence.ttft_ms[0] - evidence.ttft_ms[1]
+def _front_end(evidence: Evidence) -> _Cause | None:
+    score, now, usual = evidence.highest("ttft_ms"), evidence.signs, evidence.usual
+    if score < _CLEAR or None in (now.prefill_ms, now.queue_ms, usual.prefill_ms, usual.queue_ms):
+        return None
+    now_ms, usual_ms = ((one.prefill_ms or 0) + (one.queue_ms or 0) for one in (now, usual))
+    engine_ms, more_ms = now_ms - usual_ms, evidence.ttft_ms[0] - evidence.ttft_ms[1]
     if engine_ms > more_ms / 2:
-        return _NOTHING
+        return None
     return score, (
         f"the front end: TTFT is {number(more_ms)} ms longer, of which {number(max(engine_ms, 0))}"
         " ms are in the engine"
     )
 
 
-def _queue(evidence: Evidence) -> _Found:
-    score = evidence.score.get("waiting", 0.0)
+def _queue(evidence: Evidence) -> _Cause | None:
+    score = evidence.highest("waiting")
     if score < _CLEAR:
-        return _NOTHING
-    slow = max(evidence.score.get(name, 0.0) for name in ("tpot_ms", "kv_share_pct", "waiting"))
-    part = 1.0 if slow <= score else 0.5
+        return None
+    # Slower steps, or a smaller pool, may be why requests wait.
+    part = 1.0 if evidence.highest("tpot_ms", "kv_share_pct") <= score else 0.5
     return part * score, "requests wait that should not: other limits on what runs at a time"
 
 
-def _preempted(evidence: Evidence) -> _Found:
+def _preempted(evidence: Evidence) -> _Cause | None:
     more = evidence.signs.preempted - evidence.usual.preempted
-    slow = max(evidence.score.get(name, 0.0) for name in ("ttft_ms", "tpot_ms", "waiting"))
+    slow = evidence.highest("ttft_ms", "tpot_ms", "waiting")
     if more < _FEW_PREEMPTED or slow < _CLEAR:
-        return _NOTHING
+        return None
     return 0.8 * slow, f"preemptions: {number(more)} more for each request that finishes"
 
 
-def _faster(evidence: Evidence) -> _Found:
-    score = max(-evidence.score.get(name, 0.0) for name in ("tpot_ms", "ttft_ms"))
+def _faster(evidence: Evidence) -> _Cause | None:
+    score = max(-evidence.highest(name) for name in ("tpot_ms", "ttft_ms"))
     if score < _CLEAR:
-        return _NOTHING
+        return None
     return score, "faster steps: another GPU, other kernels, or one that was throttled before"
 
 
-_CAUSES: Sequence[Callable[[Evidence], _Found]] = (
+# Causes with equal scores stay in this order.
+_CAUSES: Sequence[Callable[[Evidence], _Cause | None]] = (
     _other_server, _pool, _stalls, _decode, _prefill, _front_end, _queue, _preempted, _faster,
 )  # fmt: skip
