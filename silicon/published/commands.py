@@ -35,8 +35,15 @@ _SAME_SHAPE = {
     "meta-llama/Llama-3.3-70B-Instruct": "meta-llama/Llama-3.1-70B",
     "meta-llama/Llama-3.1-405B-Instruct": "meta-llama/Llama-3.1-405B",
 }
-# Interval, measured value and simulated value of each judged metric.
+# The means that have intervals.
 _INTERVALS = {"TTFT": "mean_ttft_ms", "TPOT": "mean_tpot_ms"}
+# The metrics of each figure, of which the first counts that was published. Of TTFT the median, as
+# the first request met a cold server.
+_FIGURES = {
+    "TTFT": ("median_ttft_ms",),
+    "TPOT": ("mean_tpot_ms", "median_itl_ms"),
+    "tokens/s": ("output_throughput",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,24 @@ class Outcome:
     published: Mapping[str, Any]
     simulated: Mapping[str, Any] | None
     refusal: str = ""
+
+    @property
+    def confidence(self) -> Mapping[str, Any]:
+        """What the answer said of itself; empty if there is none."""
+        return (self.simulated or {}).get("confidence") or {}
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the step times rest on measured operators, and not on data sheets alone."""
+        return "operators" in str(self.confidence.get("basis"))
+
+    def figures(self) -> Iterator[tuple[str, float | None, float | None]]:
+        """Each figure's name, published value, and error in %, as far as they are known."""
+        measured, simulated = self.published["result"], self.simulated or {}
+        for name, metrics in _FIGURES.items():
+            metric = next(filter(measured.get, metrics), metrics[-1])
+            value, ours = measured.get(metric), simulated.get(metric)
+            yield name, value, 100 * (ours / value - 1) if value and ours else None
 
 
 def published(source: str) -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -135,8 +160,8 @@ def board(outcomes: Sequence[Outcome]) -> str:
     rows += [_row(outcome) for outcome in done]
     refused = Counter(_reason(outcome.refusal) for outcome in outcomes if not outcome.simulated)
     others = "; ".join(f"{reason}: {count}" for reason, count in refused.most_common())
-    totals = [_totals([one for one in done if _is_measured(one)], "with operators' times")]
-    floors = [one for one in done if not _is_measured(one)]
+    totals = [_totals([one for one in done if one.is_measured], "with operators' times")]
+    floors = [one for one in done if not one.is_measured]
     totals += [_totals(floors, "with a floor")] if floors else []
     text = "\n\n".join(totals) + "\n\n" + "\n".join(rows)
     if not others:
@@ -158,76 +183,46 @@ def _reason(refusal: str) -> str:
     return refusal.removeprefix("simulate: ").replace("|", "/")
 
 
-def _errors_pct(outcome: Outcome) -> dict[str, float]:
-    """Simulated over measured - 1, in %. TTFT: medians, as the first request met a cold server."""
-    measured, simulated = outcome.published["result"], outcome.simulated or {}
-    pairs = {
-        "TTFT": ("median_ttft_ms", "median_ttft_ms"),
-        "TPOT": ("mean_tpot_ms", "mean_tpot_ms")
-        if measured.get("mean_tpot_ms")
-        else ("median_itl_ms", "median_itl_ms"),
-        "tokens/s": ("output_throughput", "output_throughput"),
-    }
-    return {
-        name: 100 * (simulated[ours] / measured[theirs] - 1)
-        for name, (theirs, ours) in pairs.items()
-        if measured.get(theirs) and simulated.get(ours)
-    }
-
-
 def _row(outcome: Outcome) -> str:
     line, measured = outcome.published, outcome.published["result"]
-    errors = _errors_pct(outcome)
-    words = line["server_cmd"].split()
-    flag = next(i for i, word in enumerate(words) if word in {"--model", "--model-path"})
-    model = words[flag + 1].split("/")[-1]
-    env = line["env"]
+    words, env = line["server_cmd"].split(), line["env"]
+    model = _flag(words, "--model", "--model-path").split("/")[-1]
     gpu = next(name for name in _GPUS if name in env["hardware"])
-    where = f"{model}, {gpu}, TP {_tp(words)}, {env.get('sglang_version') or 'no version'}"
+    tp = _flag(words, "--tp", "--tp-size", "--tensor-parallel-size") or "1"
+    where = f"{model}, {gpu}, TP {tp}, {env.get('sglang_version') or 'no version'}"
     at_a_time = measured.get("max_concurrency")
     load = f"{at_a_time} at a time" if at_a_time else f"{measured['request_rate']}/s"
-    prompt = measured["total_input_tokens"] / measured["completed"]
-    output = measured["total_output_tokens"] / measured["completed"]
-    cells = [where, f"{load}, {measured['completed']:,} of {prompt:,.0f}/{output:,.0f}"]
-    cells.append("operators" if _is_measured(outcome) else "a floor")
-    tpot = measured.get("mean_tpot_ms") or measured.get("median_itl_ms")
-    values = (measured.get("median_ttft_ms"), tpot, measured.get("output_throughput"))
-    for name, value in zip(("TTFT", "TPOT", "tokens/s"), values, strict=True):
+    num = measured["completed"]
+    prompt, output = (measured[f"total_{side}_tokens"] / num for side in ("input", "output"))
+    cells = [where, f"{load}, {num:,} of {prompt:,.0f}/{output:,.0f}"]
+    cells.append("operators" if outcome.is_measured else "a floor")
+    for _, value, error_pct in outcome.figures():
         shown = f"{value:,.0f}" if value and value >= 100 else f"{value or 0:.1f}"
-        cells += [shown, f"{errors[name]:+.0f}" if name in errors else ""]
+        cells += [shown, "" if error_pct is None else f"{error_pct:+.0f}"]
     return "| " + " | ".join(cells) + " |"
 
 
-def _is_measured(outcome: Outcome) -> bool:
-    """Whether the step times rest on measured operators, and not on data sheets alone."""
-    confidence = (outcome.simulated or {}).get("confidence") or {}
-    return "operators" in str(confidence.get("basis"))
-
-
-def _tp(words: Sequence[str]) -> str:
-    flags = ("--tp", "--tp-size", "--tensor-parallel-size")
-    return next((words[i + 1] for i, word in enumerate(words) if word in flags), "1")
+def _flag(words: Sequence[str], *names: str) -> str:
+    """The value of the first of these flags in a command; empty: it has none."""
+    return next((words[at + 1] for at, word in enumerate(words) if word in names), "")
 
 
 def _totals(outcomes: Sequence[Outcome], kind: str) -> str:
     """Median errors, and how many measured means lie in the intervals of their answers."""
-    errors = [_errors_pct(outcome) for outcome in outcomes]
-    medians = {
-        name: float(np.median([abs(found[name]) for found in errors if name in found]))
-        for name in ("TTFT", "TPOT", "tokens/s")
-    }
+    errors: dict[str, list[float]] = {name: [] for name in _FIGURES}
     inside: Counter[str] = Counter()
     judged: Counter[str] = Counter()
     for outcome in outcomes:
-        confidence = (outcome.simulated or {}).get("confidence") or {}
+        for name, _, error_pct in outcome.figures():
+            if error_pct is not None:
+                errors[name].append(abs(error_pct))
         for name, metric in _INTERVALS.items():
-            value, interval = outcome.published["result"].get(metric), confidence.get(metric)
-            if value and interval:
+            value = outcome.published["result"].get(metric)
+            if value and (interval := outcome.confidence.get(metric)):
                 judged[name] += 1
                 inside[name] += interval["low"] <= value <= interval["high"]
-    text = f"{len(outcomes)} results {kind}. Median error: " + ", ".join(
-        f"{name} {value:.1f} %" for name, value in medians.items()
-    )
+    medians = ", ".join(f"{name} {np.median(found):.1f} %" for name, found in errors.items())
+    text = f"{len(outcomes)} results {kind}. Median error: {medians}"
     covered = ", ".join(f"{name} {inside[name]} of {judged[name]}" for name in judged)
     if not covered:
         return f"{text}."
