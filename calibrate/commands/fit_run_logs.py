@@ -30,10 +30,9 @@ def fit_run_logs(
         InputError: a log is bad (see `load_dataset` and `fit_profile`), or the file cannot be
             written.
     """
-    from calibrate.commands.print_power import print_power
     from calibrate.dataset import load_dataset
     from calibrate.fit import fit_profile, fit_remarks
-    from calibrate.power.add import with_power_of_run_logs
+    from calibrate.power.add import print_power, with_power_of_run_logs
     from calibrate.tables import error_table, left_out_table, remarks, term_table
     from sim.latency.profile.format import profile_text
 
@@ -50,8 +49,8 @@ def fit_run_logs(
         num_folds=num_folds,
         seed=seed,
     )
-    added = None if power is None else with_power_of_run_logs(profile, logs, power)
-    write_text(output, profile_text(profile if added is None else added.profile))
+    added = with_power_of_run_logs(profile, logs, power)
+    write_text(output, profile_text(added.profile))
     print_table(error_table(profile))
     if profile.left_out:
         print_table(left_out_table(profile))

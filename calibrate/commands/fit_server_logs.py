@@ -30,8 +30,7 @@ def fit_server_logs(
         InputError: a log is bad (see `calibrate.server_logs.fit`), the model is not known, or the
             file cannot be written.
     """
-    from calibrate.commands.print_power import print_power
-    from calibrate.power.add import with_power_of_server_logs
+    from calibrate.power.add import print_power, with_power_of_server_logs
     from calibrate.server_logs.fit import fit_server_logs as fit
     from calibrate.tables import error_table, term_table
     from sim.commands.import_server_log import model_of_log
@@ -46,8 +45,8 @@ def fit_server_logs(
     key, _ = model_of_log(found.logs[-1], model)
     shape = shape_of(find_model(key, Path()))
     profile = found.profile.model_copy(update={"model": shape.name})
-    added = None if power is None else with_power_of_server_logs(profile, logs, power)
-    write_text(output, profile_text(profile if added is None else added.profile))
+    added = with_power_of_server_logs(profile, logs, power)
+    write_text(output, profile_text(added.profile))
     print_table(error_table(found.profile))
     print_table(term_table(found.profile))
     print_line(

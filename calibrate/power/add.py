@@ -14,6 +14,7 @@ from calibrate.power.windows import (
     steps_of_server_log,
     windows_of,
 )
+from sim.commands.output import print_line, print_table
 from sim.core.errors import InputError
 from sim.latency.profile.format import LatencyProfile, Power
 from sim.metrics.power import AMOUNTS
@@ -47,15 +48,17 @@ class Added(NamedTuple):
 
 
 def with_power_of_server_logs(
-    profile: LatencyProfile, logs: Sequence[Path], read: PowerReadings
+    profile: LatencyProfile, logs: Sequence[Path], read: PowerReadings | None
 ) -> Added:
-    """The profile with the power of the server that wrote these logs.
+    """The profile with the power of the server that wrote these logs; as it is without readings.
 
     Logs and readings have times of day: the readings of all files are taken together.
 
     Raises:
         InputError: logs cannot be read, or are of another time than the readings.
     """
+    if read is None:
+        return Added(profile, (), ())
     readings = [reading for each in read.files for reading in each.readings]
     steps = [steps_of_server_log(files, profile) for files in logs_of(logs)]
     windows = [windows_of(each, readings, read.offset_s or 0.0) for each in steps]
@@ -63,13 +66,15 @@ def with_power_of_server_logs(
 
 
 def with_power_of_run_logs(
-    profile: LatencyProfile, logs: Sequence[Path], read: PowerReadings
+    profile: LatencyProfile, logs: Sequence[Path], read: PowerReadings | None
 ) -> Added:
     """The same of run logs, each with a file of its own: their clocks begin with the run.
 
     Raises:
         InputError: as above, or there is not one file for each log that has steps.
     """
+    if read is None:
+        return Added(profile, (), ())
     steps = [each for each in map(steps_of_run_log, logs) if each is not None]
     if len(steps) != len(read.files):
         reason = f"{len(read.files)} of them for {len(steps)} run logs with steps"
@@ -85,6 +90,14 @@ def with_power_of_run_logs(
             )
         windows.append(windows_of(each, found.readings, offset_s))
     return _added(profile, steps, windows, read.files, lines)
+
+
+def print_power(added: Added) -> None:
+    """Print how good the fit is; nothing if there were no readings."""
+    for table in added.tables:
+        print_table(table)
+    for line in added.lines:
+        print_line(line)
 
 
 def _added(

@@ -153,22 +153,14 @@ def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Wi
     if end_s - begin_s > _MOST_WINDOWS * window_s:
         raise InputError(f"{steps.path}: lasts more than {_MOST_WINDOWS * window_s:,.0f} s")
     edges_s = np.arange(begin_s, end_s + 1e-9, window_s)
-    sums: list[Float64] = []
-    for ones in gpus.values():
-        at_s = np.array([one.at_s for one in ones]) - _READING_LAG_S + offset_s
-        watts = np.array([one.watts for one in ones])
-        number, _ = np.histogram(at_s, edges_s)
-        total, _ = np.histogram(at_s, edges_s, weights=watts)
-        with np.errstate(invalid="ignore"):
-            sums.append(total / number)
-    watts = np.sum(sums, axis=0)
+    watts = np.sum([_mean_w(ones, offset_s, edges_s) for ones in gpus.values()], axis=0)
     kept = np.isfinite(watts)
     if len(edges_s) < 2 or not kept.any():
         read_s = [one.at_s + offset_s for one in readings]
-        first, last = stamp(min(read_s)), stamp(max(read_s))
+        begin, end, first, last = map(stamp, (begin_s, end_s, min(read_s), max(read_s)))
         raise InputError(
-            f"{steps.path}: its steps are from {stamp(begin_s)} to {stamp(end_s)}, the readings of"
-            f" power from {first} to {last}: --power-offset adds seconds to the readings' times"
+            f"{steps.path}: its steps are from {begin} to {end}, the readings of power from {first}"
+            f" to {last}: --power-offset adds seconds to the readings' times"
         )
     amounts = {
         name: _spread(steps, values, edges_s)[kept] / window_s
@@ -191,6 +183,15 @@ def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Wi
         len(gpus),
         window_s,
     )
+
+
+def _mean_w(readings: Sequence[Reading], offset_s: float, edges_s: Float64) -> Float64:
+    """Mean watts of a GPU between edges on the log's clock; NaN where there is no reading."""
+    at_s = np.array([one.at_s for one in readings]) - _READING_LAG_S + offset_s
+    num, _ = np.histogram(at_s, edges_s)
+    total, _ = np.histogram(at_s, edges_s, weights=[one.watts for one in readings])
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / num, dtype=np.float64)
 
 
 def stamp(at_s: float) -> str:

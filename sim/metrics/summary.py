@@ -67,6 +67,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     measured, rates = log.measured(), served(log)
     requests = measured.requests
     finished, latencies = finished_mask(requests), request_latencies(requests)
+    rejected = status_mask(requests, Status.REJECTED)
     limits_ms = {} if slo is None else slo.limits_ms()
     good = _within(limits_ms, finished, latencies) if limits_ms else None
     return {
@@ -78,9 +79,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **_queue_time(latencies.queue_time_ms[finished]),
         **{name: int(getattr(requests, name).sum()) for name in _SUMS},
         "max_itl_ms": _max_itl_ms(measured),
-        "max_wait_ms": max_wait_ms(
-            queue_times_ns(measured), ~status_mask(requests, Status.REJECTED)
-        ),
+        "max_wait_ms": max_wait_ms(queue_times_ns(measured), ~rejected),
         "saturated": is_saturated(log),
         **occupancy_metrics(measured.steps),
         **group_metrics(measured, rates),
