@@ -197,8 +197,8 @@ def _row(outcome: Outcome) -> str:
     cells = [where, f"{load}, {num:,} of {prompt:,.0f}/{output:,.0f}"]
     cells.append("operators" if outcome.is_measured else "a floor")
     for _, value, error_pct in outcome.figures():
-        shown = f"{value:,.0f}" if value and value >= 100 else f"{value or 0:.1f}"
-        cells += [shown, "" if error_pct is None else f"{error_pct:+.0f}"]
+        cells.append(f"{value:,.{0 if value >= 100 else 1}f}" if value else "-")
+        cells.append("" if error_pct is None else f"{error_pct:+.0f}")
     return "| " + " | ".join(cells) + " |"
 
 
