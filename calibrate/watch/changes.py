@@ -16,7 +16,8 @@ _FACTOR = 1.5
 _HIT_POINTS = 15.0
 # A change of a count by so many standard deviations of chance is none of chance.
 _DEVIATIONS = 4.0
-_MAX_LABELS = 4
+# Of many values that changed at once, so many are named.
+_MAX_SHOWN = 4
 
 
 class TrafficChanges:
@@ -89,18 +90,24 @@ def server_changes(before: Scrape, now: Scrape) -> Iterator[str]:
     """What is different about the server since the scrape before."""
     if now.is_restarted(before):
         yield "the server was restarted: its counters began anew"
-    labels = [
-        f"{label} {before.info.get(label, 'none')} → {now.info.get(label, 'none')}"
-        for label in sorted({*before.info, *now.info})
-        if before.info.get(label) != now.info.get(label)
-    ]
+    # An answer that lacks all settings does not say that they changed.
+    is_part = bool(before.info) and not now.info
+    labels = "" if is_part else differences(before.info, now.info, "none")
     pools = [one.values.get("pool_tokens") for one in (before, now)]
-    if pools[0] != pools[1] and not labels:
-        labels = [f"KV pool {_tokens(pools)}"]
-    if labels and before.info and not now.info:
-        return
+    if pools[0] != pools[1] and before.info == now.info:
+        labels = f"KV pool {_tokens(pools)}"
     if labels:
-        yield f"the server's settings changed: {', '.join(labels[:_MAX_LABELS])}"
+        yield f"the server's settings changed: {labels}"
+
+
+def differences(before: Mapping[str, object], now: Mapping[str, object], missing: str) -> str:
+    """The first few values that changed, as `name 1 → 2`; `missing` stands for one without."""
+    pairs = {
+        name: (before.get(name, missing), now.get(name, missing))
+        for name in sorted({*before, *now})
+    }
+    changed = [f"{name} {was} → {is_now}" for name, (was, is_now) in pairs.items() if was != is_now]
+    return ", ".join(changed[:_MAX_SHOWN])
 
 
 def _tokens(pools: Sequence[float | None]) -> str:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from calibrate.watch.changes import differences
 from sim.core.errors import InputError
 from sim.families import FAMILIES
 
 # Of a long log, this much is read at a time; of a line without an end, no more is kept.
 _PART_BYTES = 1 << 22
-_MAX_SHOWN = 4
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -50,12 +50,8 @@ class LogTail:
         if said.version and said.version != self._said.version and self._said.version:
             yield f"version {self._said.version} → {said.version}"
         if self._said.flags and said.flags != self._said.flags:
-            pairs = {
-                name: (self._said.flags.get(name, "default"), said.flags.get(name, "default"))
-                for name in sorted({*said.flags, *self._said.flags})
-            }
-            changed = [f"{name} {was} → {now}" for name, (was, now) in pairs.items() if was != now]
-            yield f"settings changed: {', '.join(changed[:_MAX_SHOWN])}"
+            changed = differences(self._said.flags, said.flags, "default")
+            yield f"settings changed: {changed}"
         pools = self._said.pool_tokens, said.pool_tokens
         if pools[0] and pools[1] and pools[0] != pools[1]:
             yield f"KV pool {pools[0]:,} → {pools[1]:,} tokens"

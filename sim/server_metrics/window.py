@@ -42,6 +42,23 @@ class Window:
     means: Mapping[str, float]
     stalled_s: float
 
+    @classmethod
+    def between(
+        cls,
+        first: Scrape,
+        last: Scrape,
+        arrived: Sequence[Arrived],
+        means: Mapping[str, float],
+        stalled_s: float,
+    ) -> "Window":
+        """The window of two scrapes; what was added is their difference."""
+        counts = {key: last.values[key] for key in COUNTERS if key in last.values}
+        added = {key: count - first.values.get(key, 0.0) for key, count in counts.items()}
+        histograms = {
+            key: one.since(first.histograms.get(key)) for key, one in last.histograms.items()
+        }
+        return cls(first, last, arrived, added, histograms, means, stalled_s)
+
     @property
     def seconds(self) -> float:
         return (self.last.at_us - self.first.at_us) / _US_PER_S
@@ -92,25 +109,13 @@ class Window:
 
 def joined(windows: Sequence[Window]) -> Window:
     """Windows that follow each other as one; gauges have the means of the last."""
-    histograms = {
-        key: windows[-1].last.histograms[key].since(windows[0].first.histograms.get(key))
-        for key in windows[-1].histograms
-    }
-    return Window(
+    return Window.between(
         windows[0].first,
         windows[-1].last,
         [each for window in windows for each in window.arrived],
-        _added(windows[0].first, windows[-1].last),
-        histograms,
         windows[-1].means,
         sum(window.stalled_s for window in windows),
     )
-
-
-def _added(first: Scrape, last: Scrape) -> dict[str, float]:
-    return {
-        key: last.values[key] - first.values.get(key, 0.0) for key in COUNTERS if key in last.values
-    }
 
 
 class WindowBuilder:
@@ -141,17 +146,9 @@ class WindowBuilder:
             return None
         num = len(self._arrived)
         begin, self._begin = self._begin, scrape
-        histograms = {key: one.since(begin.histograms.get(key))
-                      for key, one in scrape.histograms.items()}  # fmt: skip
-        window = Window(
-            begin,
-            scrape,
-            self._arrived,
-            _added(begin, scrape),
-            histograms,
-            {key: total / num for key, total in self._sums.items()},
-            self._stalled_us / _US_PER_S,
-        )
+        means = {key: total / num for key, total in self._sums.items()}
+        stalled_s = self._stalled_us / _US_PER_S
+        window = Window.between(begin, scrape, self._arrived, means, stalled_s)
         self._clear()
         return window
 

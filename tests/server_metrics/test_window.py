@@ -2,36 +2,15 @@
 
 import math
 
-from sim.server_metrics.scrape import Histogram, Scrape
-from sim.server_metrics.window import WindowBuilder, joined
-
-
-def scrape(at_s, *, requests=0, running=0, waiting=0, tokens=0, ttfts=0, **values):
-    """A server of which every token took 20 ms, and every first one 0.2 s."""
-    return Scrape(
-        at_us=round(at_s * 1e6),
-        family="vllm",
-        values={"requests": requests, "running": running, "waiting": waiting, **values},
-        histograms={
-            "itl_s": Histogram((0.1, math.inf), (tokens, tokens), 0.02 * tokens),
-            "ttft_s": Histogram((0.1, math.inf), (0, ttfts), 0.2 * ttfts),
-        },
-        info={},
-    )
-
-
-def windows(scrapes, seconds=2.0):
-    builder = WindowBuilder(seconds)
-    return [window for each in scrapes if (window := builder.take(each)) is not None]
+from sim.server_metrics.window import joined
+from tests.support.scrapes import scrape, windows
 
 
 def test_requests_that_arrived_have_ended_or_run_or_wait():
     (window,) = windows(
-        [
-            scrape(0, requests=5, running=2),
-            scrape(1, requests=5, running=4, waiting=3),  # 5 more
-            scrape(2, requests=9, running=2, waiting=1),  # 4 ended, 4 fewer are there
-        ]
+        scrape(0, requests=5, running=2),
+        scrape(1, requests=5, running=4, waiting=3),  # 5 more
+        scrape(2, requests=9, running=2, waiting=1),  # 4 ended, 4 fewer are there
     )
     assert [each.num for each in window.arrived] == [5, 0]
     assert window.num_arrived == 5
@@ -43,18 +22,18 @@ def test_requests_that_arrived_have_ended_or_run_or_wait():
 def test_arrivals_that_counters_take_back_are_not_counted_twice():
     """Gauges may be a step older than counters."""
     scrapes = [scrape(0, running=2), scrape(1, running=1), scrape(2, requests=1, running=3)]
-    (window,) = windows(scrapes)
+    (window,) = windows(*scrapes)
     # One seems to have vanished, then three to have come: two did.
     assert [each.num for each in window.arrived] == [0, 2]
 
 
 def test_latencies_are_means_of_what_was_added_and_need_enough_of_it():
     begin = scrape(0, tokens=1_000, ttfts=10)
-    (window,) = windows([begin, scrape(2, tokens=1_100, ttfts=14, kv_usage=0.25)])
+    (window,) = windows(begin, scrape(2, tokens=1_100, ttfts=14, kv_usage=0.25))
     assert math.isclose(window.figures["tpot_ms"], 20)
     assert window.figures["kv_pct"] == 25
     assert "ttft_ms" not in window.figures  # of four requests
-    (window,) = windows([begin, scrape(2, tokens=1_049, ttfts=15)])
+    (window,) = windows(begin, scrape(2, tokens=1_049, ttfts=15))
     assert math.isclose(window.figures["ttft_ms"], 200)
     assert "tpot_ms" not in window.figures  # of 49 tokens
 
@@ -62,30 +41,28 @@ def test_latencies_are_means_of_what_was_added_and_need_enough_of_it():
 def test_lengths_and_hits_come_from_counters_where_there_is_no_histogram():
     counted = {"prompt_tokens": 1_000, "cached_tokens": 250, "generation_tokens": 120}
     begin = scrape(0, prompt_tokens=0, cached_tokens=0, generation_tokens=0)
-    (window,) = windows([begin, scrape(2, requests=4, **counted)])
+    (window,) = windows(begin, scrape(2, requests=4, **counted))
     assert window.mean_tokens("prompt_lengths", "prompt_tokens") == 250
     assert window.mean_tokens("output_lengths", "generation_tokens") == 30
     assert window.hit_rate == 0.25
-    (idle,) = windows([begin, scrape(2, prompt_tokens=0, cached_tokens=0, generation_tokens=0)])
+    (idle,) = windows(begin, scrape(2, prompt_tokens=0, cached_tokens=0, generation_tokens=0))
     assert idle.mean_tokens("prompt_lengths", "prompt_tokens") is None
     assert idle.hit_rate == 0
 
 
 def test_time_in_which_requests_run_and_no_token_comes_is_a_stall():
     (window,) = windows(
-        [
-            scrape(0, running=2, tokens=100),
-            scrape(0.5, running=2, tokens=100),
-            scrape(1.5, running=2, tokens=150),
-            scrape(2.5, running=0, tokens=150),  # nothing runs at its end
-        ]
+        scrape(0, running=2, tokens=100),
+        scrape(0.5, running=2, tokens=100),
+        scrape(1.5, running=2, tokens=150),
+        scrape(2.5, running=0, tokens=150),  # nothing runs at its end
     )
     assert window.stalled_s == 0.5
 
 
 def test_windows_join_to_one():
     scrapes = [scrape(2 * place, requests=3 * place, tokens=60 * place) for place in range(4)]
-    span = joined(windows(scrapes))
+    span = joined(windows(*scrapes))
     assert span.seconds == 6
     assert span.added["requests"] == 9
     assert span.histograms["itl_s"].num == 180

@@ -1,5 +1,8 @@
 """Simulated servers, dumps of what their `/metrics` would have said, and a watch over them."""
 
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import NamedTuple
 
 import pytest
@@ -73,6 +76,29 @@ def write_dump(path, *parts, every_s=4.0):
         writer.add(log, seconds)
     path.write_bytes(writer.content())
     return path
+
+
+@contextmanager
+def serving(texts):
+    """A server whose `/metrics` are the next text each time; None: it has a fault."""
+    left = iter(texts)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            text = next(left) if self.path == "/metrics" else None
+            self.send_response(500 if text is None else 200)
+            self.end_headers()
+            self.wfile.write((text or "").encode())
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+        server.shutdown()
+        thread.join()
 
 
 class Seen(NamedTuple):

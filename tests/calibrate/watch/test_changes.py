@@ -1,16 +1,8 @@
 """What is told as a change and no drift: other traffic, and another server."""
 
-import math
-
 from calibrate.watch.changes import TrafficChanges, server_changes
-from sim.server_metrics.scrape import Histogram, Scrape
 from sim.server_metrics.window import WindowBuilder
-
-
-def scrape(at_s=0.0, *, info=None, **values):
-    empty = Histogram((math.inf,), (0,), 0.0)
-    whole = {"requests": 0.0, "running": 0.0, "waiting": 0.0, **values}
-    return Scrape(round(at_s * 1e6), "vllm", whole, {"itl_s": empty, "ttft_s": empty}, info or {})
+from tests.support.scrapes import scrape
 
 
 def told(windows):

@@ -1,9 +1,6 @@
 """A whole watch of a server behind a socket, with the figures that it shows itself."""
 
 import csv
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -14,33 +11,10 @@ from calibrate.watch.source import Away, Clock, fetch, scrapes
 from calibrate.watch.twin import WindowTwin
 from calibrate.watch.watcher import Watcher
 from sim.core.errors import InputError
-from tests.calibrate.watch.conftest import Server, write_dump
+from tests.calibrate.watch.conftest import Server, serving, write_dump
 
 OFF = Server(step_ms=18.0, prefill_us=110.0)
 NEVER = "servetwin_watch_drifts_total 0"
-
-
-@contextmanager
-def serving(texts):
-    """A server that answers each request with the next text; None: it has a fault."""
-    left = iter(texts)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            text = next(left)
-            self.send_response(500 if text is None else 200)
-            self.end_headers()
-            self.wfile.write((text or "").encode())
-
-        def log_message(self, *_):
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/metrics"
-        server.shutdown()
-        thread.join()
 
 
 def watcher(twin=OFF):

@@ -1,14 +1,13 @@
 """A watch keeps no more after a thousand windows than after a few."""
 
-import math
 from collections import deque
 
 from calibrate.watch.outputs import Outputs
 from calibrate.watch.twin import Prediction
 from calibrate.watch.watcher import Watcher
-from sim.server_metrics.scrape import Histogram, Scrape
+from tests.support.scrapes import scrape
 
-FIGURES = {"ttft_ms": 60.0, "tpot_ms": 10.0, "running": 2.0, "waiting": 0.0, "kv_pct": 4.0}
+FIGURES = {"ttft_ms": 200.0, "tpot_ms": 20.0, "running": 2.0, "waiting": 0.0, "kv_pct": 4.0}
 
 
 class StillTwin:
@@ -20,23 +19,19 @@ class StillTwin:
         return Prediction([FIGURES, FIGURES], 60.0)
 
 
-def scrape(number):
-    def histogram(count, mean_s):
-        return Histogram((1.0, math.inf), (count, count), mean_s * count)
-
-    return Scrape(
-        at_us=number * 20_000_000,
-        family="vllm",
-        values={
-            "requests": 20.0 * number, "running": 2.0, "waiting": 0.0, "kv_usage": 0.04,
-            # Drifts come and go, and so does traffic of another form.
-            "prompt_tokens": 20.0 * 500 * number, "generation_tokens": 20.0 * 40 * number,
-        },
-        histograms={
-            "ttft_s": histogram(20 * number, 0.06), "itl_s": histogram(800 * number, 0.01),
-        },
+def scrape_of(number):
+    """Drifts come and go, and so does traffic of another form."""
+    return scrape(
+        20 * number,
+        requests=20 * number,
+        running=2,
+        kv_usage=0.04,
+        prompt_tokens=20 * 500 * number,
+        generation_tokens=20 * 40 * number,
+        tokens=800 * number,
+        ttfts=20 * number,
         info={"generation": str(number // 5)},
-    )  # fmt: skip
+    )
 
 
 def kept(thing, seen=None):
@@ -61,7 +56,7 @@ def test_what_is_kept_is_bounded(monkeypatch):
     outputs = Outputs(lambda _line: None, out=None, exporter=None, refresh_s=0)
     sizes = []
     for number in range(1_100):
-        watched = watcher.take(scrape(number))
+        watched = watcher.take(scrape_of(number))
         if watched is not None:
             outputs.take(watched, draws_page=False)
         if number in {150, 1_099}:

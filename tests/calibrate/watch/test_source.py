@@ -1,13 +1,12 @@
 """A server is asked for one page, now and then; one that is away is tried again."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
 
 import pytest
 
 from calibrate.watch.source import Away, Clock, fetch, metrics_url, scrapes
 from sim.core.errors import InputError
+from tests.calibrate.watch.conftest import serving
 
 TEXT = 'vllm:num_requests_running{engine="0"} 1.0\n'
 
@@ -87,28 +86,10 @@ def test_what_is_no_address_of_a_web_server_is_refused(bad):
         metrics_url(bad)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        if self.path == "/metrics":
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(TEXT.encode())
-        else:
-            self.send_error(404)
-
-    def log_message(self, *_):
-        """Say nothing."""
-
-
 def test_a_real_server_is_read_and_what_fails_is_said():
-    with HTTPServer(("127.0.0.1", 0), _Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        base = f"http://127.0.0.1:{server.server_port}"
-        assert fetch(f"{base}/metrics") == TEXT
-        assert fetch(f"{base}/other") == Away("answers 404 Not Found")
-        server.shutdown()
-        thread.join()
-    refused = fetch(f"{base}/metrics")
+    with serving([TEXT, None]) as url:
+        assert fetch(url) == TEXT
+        assert fetch(url) == Away("answers 500 Internal Server Error")
+    refused = fetch(url)
     assert isinstance(refused, Away)
     assert "refused" in refused.reason

@@ -7,28 +7,16 @@ import pytest
 
 from calibrate.watch.traffic import Lengths, span_traffic
 from calibrate.watch.twin import WindowTwin
-from sim.server_metrics.scrape import Histogram, Scrape
-from sim.server_metrics.window import WindowBuilder
+from sim.server_metrics.scrape import Histogram
 from tests.calibrate.watch.conftest import Server
+from tests.support.scrapes import scrape, windows
 
 OWN = Lengths(np.array([100, 300]), np.array([10, 50]))
 BOUNDS = (100.0, 1_000.0, math.inf)
 
 
-def scrape(at_s, *, running=0, waiting=0, **values):
-    empty = Histogram((math.inf,), (0,), 0.0)
-    lengths = {key: values.pop(key) for key in ("prompt_lengths", "e2e_s") if key in values}
-    whole = {"running": running, "waiting": waiting, **values}
-    return Scrape(round(at_s * 1e6), "vllm", whole, {"itl_s": empty, **lengths}, {})
-
-
-def windows(*scrapes, seconds=10.0):
-    builder = WindowBuilder(seconds)
-    return [window for each in scrapes if (window := builder.take(each)) is not None]
-
-
 def requests(*scrapes):
-    workload = span_traffic(windows(*scrapes), OWN, np.random.default_rng(1))
+    workload = span_traffic(windows(*scrapes, seconds=10), OWN, np.random.default_rng(1))
     return list(workload.arrivals())
 
 
@@ -96,6 +84,7 @@ def test_only_the_last_window_is_predicted_and_the_time_before_it_is_simulated()
         scrape(0, requests=0, prompt_tokens=0, generation_tokens=0, **none),
         scrape(10, requests=100, **counted, **e2e),
         scrape(20, requests=100, **counted, **e2e),
+        seconds=10,
     )
     busy, idle = twin.predict([first], 0), twin.predict([first, second], 1)
     assert all(running > 2 for running in busy.values("running"))
@@ -108,7 +97,7 @@ def test_only_the_last_window_is_predicted_and_the_time_before_it_is_simulated()
 def test_more_requests_than_can_be_simulated_are_not_predicted():
     twin = WindowTwin(Server().built(), num_draws=2, seed=1)
     for first, last in (({}, {"requests": 1e12}), ({"running": 1e12}, {"running": 1e12})):
-        (window,) = windows(scrape(0, **{"requests": 0, **first}), scrape(10, **last))
+        (window,) = windows(scrape(0, **{"requests": 0, **first}), scrape(10, **last), seconds=10)
         assert not twin.predict([window], 0).draws
 
 
