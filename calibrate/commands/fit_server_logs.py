@@ -1,6 +1,6 @@
 """`calibrate fit SERVER.LOG...`: from the text logs of a server to a latency profile."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from sim.core.files import check_target, refuse_input, write_text
 
 if TYPE_CHECKING:
     from calibrate.power.add import PowerReadings
+    from calibrate.server_logs.fit import ServerFit
 
 
 def fit_server_logs(
@@ -49,19 +50,21 @@ def fit_server_logs(
     write_text(output, profile_text(added.profile))
     print_table(error_table(found.profile))
     print_table(term_table(found.profile))
-    print_line(
-        f"{found.num_decodes} groups of decode steps, {found.num_prefills} stretches with prefills"
-    )
-    print_line("The host's time between two steps is in these times: no host preset beside them.")
+    for remark in _remarks(found):
+        print_line(remark)
+    print_power(added)
+    print_line(f"profile: {output}")
+
+
+def _remarks(found: "ServerFit") -> Iterator[str]:
+    decodes, prefills = found.num_decodes, found.num_prefills
+    yield f"{decodes} groups of decode steps, {prefills} stretches with prefills"
+    yield "The host's time between two steps is in these times: no host preset beside them."
     if found.extend.cold_start_s:
         cold = f"cold_start_s: {found.extend.cold_start_s:.3g}"
         tokens = f"cold_start_tokens: {found.extend.cold_start_tokens}"
-        print_line(
-            f"host: {{{cold}, {tokens}}} is what the first prompts after an idle time took longer."
-        )
-    print_line("A log does not have the front end's time: host.front_end_s is not known from it.")
+        longer = "what the first prompts after an idle time took longer"
+        yield f"host: {{{cold}, {tokens}}} is {longer}."
+    yield "A log does not have the front end's time: host.front_end_s is not known from it."
     for log in found.logs:
-        for note in log.notes():
-            print_line(f"{log.paths[-1].name}: {note}")
-    print_power(added)
-    print_line(f"profile: {output}")
+        yield from (f"{log.paths[-1].name}: {note}" for note in log.notes())

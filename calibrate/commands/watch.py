@@ -105,7 +105,7 @@ def watch(
             watcher,
             outputs,
             say=say,
-            look=tuple if tail is None else tail.changes,
+            log_changes=tuple if tail is None else tail.changes,
             is_live=replay is None,
         )
     if not has_window:

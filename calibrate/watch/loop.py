@@ -14,13 +14,13 @@ def watch_all(
     outputs: Outputs,
     *,
     say: Callable[[str], None],
-    look: Callable[[], Iterable[str]] = tuple,
+    log_changes: Callable[[], Iterable[str]] = tuple,
     is_live: bool,
 ) -> bool:
     """Watch until there are no more scrapes; returns whether they made a window.
 
-    `look` says what else is different about the server since it was called last. The page is drawn
-    with each window of a live server, and at the end of a dump.
+    `log_changes` says what is new in the server's own log since it was called last. The page is
+    drawn with each window of a live server, and at the end of a dump.
 
     Raises:
         InputError: the server is not the scenario's, or a file cannot be written.
@@ -37,7 +37,7 @@ def watch_all(
             say("the server is back")
             outputs.note_up(is_up=True)
             is_away = False
-        for words in look():
+        for words in log_changes():
             watcher.note_change(words)
         if (watched := watcher.take(scrape)) is not None:
             has_window = True

@@ -136,6 +136,8 @@ def _energy_j(log: RunLog, pool: LoggedPool, power: ServerPower, span_ns: tuple[
     # Steps of several stages overlap, and a server is busy once.
     busy_s *= min(1.0, server_s / max(float((share * busy_s).sum()), 1e-9))
     of_prompts = steps.num_prefill_tokens + steps.num_cached_tokens
+    # A row stands for steps that were passed at once, and has the context of the last one: a token
+    # more for each decode row and step.
     grown = steps.num_decode_rows * (steps.num_steps - 1) / 2
     work = Work(
         busy_s,

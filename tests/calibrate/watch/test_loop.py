@@ -58,7 +58,7 @@ def test_a_server_behind_a_socket_is_watched_and_its_drift_is_shown(tmp_path):
             return ()
 
         watch_all(
-            time_of_scrapes(url, len(texts)), watcher(), outputs, say=said.append, look=look,
+            time_of_scrapes(url, len(texts)), watcher(), outputs, say=said.append, log_changes=look,
             is_live=False,
         )  # fmt: skip
         shown.append(fetch(f"{own}/metrics"))
@@ -115,7 +115,7 @@ def test_what_else_changes_is_noted_with_the_window(tmp_path):
     with serving(texts_of(tmp_path, (Server(), 40.0))) as url:
         watch_all(
             time_of_scrapes(url, 10), watcher(), outputs, say=print,
-            look=lambda: next(changes, ()), is_live=False,
+            log_changes=lambda: next(changes, ()), is_live=False,
         )  # fmt: skip
     assert "00:00:20  version 1 → 2" in lines
 
