@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from fuzz import files, mutate
+from fuzz.logs import POWER_S
 from fuzz.scenarios import SCENARIOS
 from fuzz.server_logs import damaged_log
 from fuzz.traces import TRACES, scenario_of
@@ -202,8 +203,8 @@ def file_cases() -> list[FuzzCase]:
                 name,
                 mutation,
                 (
-                    f"calibrate fit run.jsonl --power {name} -o fitted.json",
-                    f"calibrate fit run.jsonl --power {name} --power-offset 0 -o fitted.json",
+                    f"calibrate fit slow.jsonl --power {name} -o fitted.json",
+                    f"calibrate fit slow.jsonl -o p.json --power {name} --power-offset -{POWER_S}",
                 ),
                 2,
             )

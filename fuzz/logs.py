@@ -18,6 +18,10 @@ from tests.support.measured_runs import measured_run
 from tests.support.metrics_dump import DumpWriter
 
 _GRAPHS = (1, 2, 4, 8, 16)
+# When the first reading of power was made: 2026-11-27 10:00 UTC.
+POWER_S = 1_795_773_600
+# Of a step: forty times as late, they are beside all readings of power.
+_TIMES = ("t_start_ns", "t_end_ns")
 
 
 def write_logs(folder: Path) -> None:
@@ -25,6 +29,8 @@ def write_logs(folder: Path) -> None:
     latency = ProfileLatency(load_profile("example/tiny-cpu", folder), overlaps=True)
     run = measured_run(load_scenario(folder / "served.yaml"), latency)
     write_run_log(folder / "run.jsonl", run.meta, [*run.steps, *run.requests])
+    stretched = [{**step, **{key: 40 * step[key] for key in _TIMES}} for step in run.steps]
+    write_run_log(folder / "slow.jsonl", run.meta, [*stretched, *run.requests])
     meta: dict[str, Any] = {"source": "profile", "fingerprint": {"device": "x"}}
     points = _points()
     write_run_log(folder / "points.jsonl", meta, points)
@@ -50,7 +56,7 @@ def write_logs(folder: Path) -> None:
 
 def _write_power(folder: Path) -> None:
     """What nvidia-smi, its dmon and DCGM read beside the run, ten times a second."""
-    begin = datetime(2026, 11, 27, 10, tzinfo=UTC)
+    begin = datetime.fromtimestamp(POWER_S, UTC)
     smi = ["timestamp, index, power.draw [W], clocks.sm [MHz]"]
     dmon, metrics = ["#Date Time gpu pwr pclk"], []
     for number in range(400):

@@ -153,9 +153,12 @@ def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Wi
     if end_s - begin_s > _MOST_WINDOWS * window_s:
         raise InputError(f"{steps.path}: lasts more than {_MOST_WINDOWS * window_s:,.0f} s")
     edges_s = np.arange(begin_s, end_s + 1e-9, window_s)
+    if len(edges_s) < 2:
+        lasts = f"lasts {end_s - begin_s:.1f} s, a window of power {window_s:g} s"
+        raise InputError(f"{steps.path}: {lasts}")
     watts = np.sum([_mean_w(ones, offset_s, edges_s) for ones in gpus.values()], axis=0)
     kept = np.isfinite(watts)
-    if len(edges_s) < 2 or not kept.any():
+    if not kept.any():
         read_s = [one.at_s + offset_s for one in readings]
         begin, end, first, last = map(stamp, (begin_s, end_s, min(read_s), max(read_s)))
         raise InputError(

@@ -151,6 +151,12 @@ def test_readings_of_another_time_are_refused():
         windows_of(steps, read_beside(steps, offset_s=1000), 0.0)
 
 
+def test_run_that_is_shorter_than_a_window_is_refused():
+    steps = steps_of(1)
+    with pytest.raises(InputError, match=r"^run\.jsonl: lasts 1\.0 s, a window of power 2 s$"):
+        windows_of(steps, read_beside(steps_of(60)), 0.0)
+
+
 def test_readings_of_one_moment_need_not_be_alike():
     """One has a clock, and the other has none."""
     steps = steps_of(60)
