@@ -152,9 +152,10 @@ def fit(
         readings = PowerReadings.of(power, power_offset)
     else:
         only_with("--power", {"--power-offset": power_offset})
-    if scenario is None and are_server_logs(logs):
+    if scenario is None:
         beside = {"--set": set_, "--first": first, "--per-request": per_request}
         only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
+    if scenario is None and are_server_logs(logs):
         only_with("run logs", {"--folds": folds})
         from calibrate.commands.fit_server_logs import fit_server_logs
 
@@ -170,8 +171,6 @@ def fit(
         return
     only_with("a server's logs", {"--model": model})
     if scenario is None:
-        beside = {"--set": set_, "--first": first, "--per-request": per_request}
-        only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
         from calibrate.commands.fit_run_logs import fit_run_logs
 
         fit_run_logs(

@@ -160,7 +160,7 @@ def windows_of(steps: Steps, readings: Sequence[Reading], offset_s: float) -> Wi
     kept = np.isfinite(watts)
     if not kept.any():
         read_s = [one.at_s + offset_s for one in readings]
-        begin, end, first, last = map(stamp, (begin_s, end_s, min(read_s), max(read_s)))
+        begin, end, first, last = map(_stamp, (begin_s, end_s, min(read_s), max(read_s)))
         raise InputError(
             f"{steps.path}: its steps are from {begin} to {end}, the readings of power from {first}"
             f" to {last}: --power-offset adds seconds to the readings' times"
@@ -197,7 +197,7 @@ def _mean_w(readings: Sequence[Reading], offset_s: float, edges_s: Float64) -> F
         return np.asarray(total / num, dtype=np.float64)
 
 
-def stamp(at_s: float) -> str:
+def _stamp(at_s: float) -> str:
     return str(np.datetime64(round(at_s), "s")).replace("T", " ")
 
 
