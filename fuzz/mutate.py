@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from random import Random
 from typing import Any
@@ -144,10 +145,15 @@ def mutated_tree(tree: Tree, rng: Random) -> Tree:
 def _changed(tree: Tree, rng: Random) -> Tree:
     places = _places(tree)
     if not places:
-        return rng.choice(VALUES)
+        return _value(rng)
     holder, key = rng.choice(places)
     rng.choice(_CHANGES)(holder, key, rng)
     return tree
+
+
+def _value(rng: Random) -> Any:
+    """One of the values, to itself: a later change may change what is in it."""
+    return deepcopy(rng.choice(VALUES))
 
 
 def _places(tree: Tree) -> list[tuple[Any, Any]]:
@@ -167,7 +173,7 @@ def _places(tree: Tree) -> list[tuple[Any, Any]]:
 
 
 def _replace(holder: Any, key: Any, rng: Random) -> None:
-    holder[key] = rng.choice(VALUES)
+    holder[key] = _value(rng)
 
 
 def _name_code(holder: Any, key: Any, _rng: Random) -> None:
@@ -192,9 +198,9 @@ def _add(holder: Any, key: Any, rng: Random) -> None:
     if isinstance(holder, dict):
         texts = [value for value in VALUES if isinstance(value, str)]
         name = rng.choice(texts if rng.random() < 0.3 else known_keys())
-        holder[name] = rng.choice(VALUES)
+        holder[name] = _value(rng)
     else:
-        holder.insert(key, rng.choice(VALUES))
+        holder.insert(key, _value(rng))
 
 
 @cache
