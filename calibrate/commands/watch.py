@@ -9,6 +9,8 @@ import typer
 
 from sim.command_line import Scenario, Set, command, file_option, out_option
 
+_EVERY_S = 2.0
+
 
 @command(user_code=True)
 def watch(
@@ -32,8 +34,9 @@ def watch(
         float, typer.Option(min=1, max=3600, help="length of a window in seconds")
     ] = 20.0,
     every: Annotated[
-        float, typer.Option(min=0.1, max=600, help="seconds between two scrapes")
-    ] = 2.0,
+        float | None,
+        typer.Option(min=0.1, max=600, help="with --url: seconds between two scrapes; default: 2"),
+    ] = None,
     learn: Annotated[
         int,
         typer.Option(min=3, max=30, help="windows from which the twin's usual error is learned"),
@@ -47,7 +50,9 @@ def watch(
             min=0, max=65_535, help="port for Prometheus (/metrics) and the page; 0: any free one"
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="address to listen on, with --port")] = "127.0.0.1",
+    host: Annotated[
+        str | None, typer.Option(help="with --port: address to listen on; default: 127.0.0.1")
+    ] = None,
 ) -> None:
     """Watch a server beside its twin: what it measures, what it should, and why both drift apart.
 
@@ -73,13 +78,19 @@ def watch(
         sys.stdout.flush()
 
     if url is not None and replay is None:
-        if window < every:
+        every_s = _EVERY_S if every is None else every
+        if window < every_s:
             raise InputError("--window: must not be shorter than --every")
-        source = scrapes(metrics_url(url), every)
+        source = scrapes(metrics_url(url), every_s)
     elif replay is not None and url is None:
+        if every is not None:
+            raise InputError("--every: goes with --url; a dump has its own times")
         source = read_dump(replay, known_metrics())
     else:
         raise InputError("give either --url, a server, or --replay, a recorded dump")
+    if host is not None and port is None:
+        raise InputError("--host: goes with --port, which is not given")
+    address = host or "127.0.0.1"
     loaded = load_scenario(file, set_ or ())
     built = build(loaded)
     watcher = Watcher(
@@ -95,9 +106,9 @@ def watch(
     with ExitStack() as opened:
         # Each simulation and each picture leaves cycles, and a watch has no end.
         opened.enter_context(usual_collections())
-        exporter = None if port is None else opened.enter_context(Exporter(host, port))
+        exporter = None if port is None else opened.enter_context(Exporter(address, port))
         if exporter is not None:
-            say(f"calibrate watch: http://{host}:{exporter.port}/ (page), /metrics (Prometheus)")
+            say(f"calibrate watch: http://{address}:{exporter.port}/ (page), /metrics (Prometheus)")
         refresh_s = 0 if replay else max(1, round(window))
         outputs = Outputs(print_at_once, out=out, exporter=exporter, refresh_s=refresh_s)
         has_window = watch_all(

@@ -53,6 +53,10 @@ def test_bad_input_is_refused_in_one_line(scenario, dump, capsys):
 
     assert "--url localhost: must be an address" in line("--url", "localhost")
     assert "--url : must be an address" in line("--url", "")
+    assert line("--replay", dump, "--every", "2").endswith(
+        "--every: goes with --url; a dump has its own times"
+    )
+    assert "--host: goes with --port" in line("--replay", dump, "--host", "localhost")
     assert "missing.txt: cannot be read" in line("--replay", "missing.txt")
     assert ":1: comes before the first line `# scraped TIME`" in line("--replay", scenario)
     assert "missing.log: cannot be read" in line("--replay", dump, "--log", "missing.log")
