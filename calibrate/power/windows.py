@@ -32,7 +32,8 @@ _STAMP_S, _US_PER_S = 1.0, 1e6
 _MATCH_S = 0.1
 _MOST_SHIFTS, _MOST_READINGS = 20_000, 2_000
 _MOST_WINDOWS = 1_000_000
-# Any other part of the readings, this far away, must leave so many times as much unexplained.
+# A run log is matched to a part of the readings only if every part that is at least `_NEAR_S`
+# seconds away leaves at least `_LEAST_LEAD` times as much unexplained.
 _NEAR_S, _LEAST_LEAD = 3.0, 2.0
 _FEWEST_READINGS, _LEAST_CORRELATION = 8, 0.9
 # When a line of a server's log was written, and its work.

@@ -10,13 +10,13 @@ from sim.server_metrics.scrape import Scrape
 from sim.server_metrics.window import Window, joined
 from sim.tables.table import number
 
-# Traffic is compared over so many windows with the same number before.
+# The traffic of this many windows is compared with that of as many windows before them.
 _WINDOWS = 6
 _FACTOR = 1.5
 _HIT_POINTS = 15.0
-# A change of a count by so many standard deviations of chance is none of chance.
+# A count has changed if it differs by more than this many standard deviations of its chance.
 _DEVIATIONS = 4.0
-# Of many values that changed at once, so many are named.
+# At most this many of the values that changed at once are named.
 _MAX_SHOWN = 4
 
 

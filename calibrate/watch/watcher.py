@@ -21,7 +21,7 @@ from sim.tables.table import number
 _KEPT_WINDOWS = 30
 # Windows whose signs are those of a drift that begins, or of the time before.
 _RECENT, _USUAL = 3, 30
-# A change of the server explains a drift that begins so many windows later.
+# A change of the server explains a drift that begins within this many windows after it.
 _CHANGE_WINDOWS = 10
 _MAX_CAUSES = 3
 _US_PER_S = 1e6
@@ -61,7 +61,7 @@ class Watched:
 
 @dataclass(slots=True)
 class _Drift:
-    """The drift that there is, if there is one."""
+    """The drift that lasts now; without names, none does."""
 
     names: frozenset[str] = frozenset()
     causes: list[str] = field(default_factory=list)

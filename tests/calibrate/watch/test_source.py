@@ -28,7 +28,7 @@ class FakeClock:
 
 
 def asked(answers, num, every_s=2.0):
-    """The first scrapes of a server with these answers, each after so many seconds."""
+    """The first scrapes of a server with these answers, each after the seconds that it names."""
     fake = FakeClock()
     left = iter(answers)
 
