@@ -21,8 +21,8 @@ from sim.core.errors import InputError
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.family.launch_command import ServerSettings
 from sim.latency.host import host_preset
-from sim.scenario.build import build
-from sim.scenario.kv_pool import kv_pool
+from sim.scenario.kv_pool import kv_pool, size_of_pool
+from sim.scenario.kv_sizes import ServedModel
 from sim.scenario.load import (
     LoadedScenario,
     load_scenario_data,
@@ -235,15 +235,6 @@ def _with_command(facts: ServerFacts, model: str, scheduler: Mapping[str, Any]) 
     return ServerFacts(engines, model, {**facts.scheduler, **settings}, facts.other_settings)
 
 
-_ONE_REQUEST = {
-    "kind": "synthetic",
-    "num_requests": 1,
-    "arrivals": {"kind": "constant", "rate_rps": 1},
-    "prompt_tokens": {"kind": "constant", "value": 1},
-    "output_tokens": {"kind": "constant", "value": 1},
-}
-
-
 def _with_pool(
     facts: ServerFacts, server: ServerSettings, system: str
 ) -> tuple[ServerFacts, list[Hint]]:
@@ -253,21 +244,22 @@ def _with_pool(
     """
     sections, _ = sections_of(server, system)
     model = known_model(server.model) or server.model
-    data = {"name": "server", "model": model, **sections, "workload": _ONE_REQUEST}
+    data = {"name": "server", "model": model, **sections, "workload": dict(TRAFFIC)}
     try:
-        built = build(load_scenario_data(data, name="--server", base_dir=Path()))
-        pool = kv_pool(built.served, built.scheduler)
+        scenario = load_scenario_data(data, name="--server").scenario
+        served, section = ServedModel.of(scenario, Path()), scenario.scheduler
+        pool = kv_pool(served, section.config(size_of_pool(served)))
     except InputError:
         return facts, []
-    section = built.loaded.scenario.scheduler
-    share, _ = section.memory_share
     if section.pool_key in facts.scheduler:
         return facts, []
-    size = pool.pages if section.pool_key == "num_gpu_blocks_override" else pool.tokens
+    share, _ = section.memory_share
     text = f"{section.pool_key} is {pool.source}. The server logs what it has measured."
     # The size takes the place of the share of memory that it follows from.
     settings = {key: value for key, value in facts.scheduler.items() if key != share}
-    known = replace(facts, scheduler={**settings, section.pool_key: size})
+    known = replace(
+        facts, scheduler={**settings, section.pool_key: section.pool_setting(pool.tokens)}
+    )
     return known, [Hint("scheduler", text)]
 
 

@@ -88,6 +88,10 @@ class ServerSection(StrictModel):
         """The key that sets the size of the pool."""
         raise NotImplementedError
 
+    def pool_setting(self, num_tokens: int) -> int:
+        """The value of `pool_key` for a pool of `num_tokens` tokens, those kept back included."""
+        return num_tokens
+
     @property
     def page_key(self) -> str:
         """The key that sets the tokens in a page."""

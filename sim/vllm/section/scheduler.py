@@ -266,6 +266,9 @@ class VllmSection(_SchedulerKeys):
     def pool_key(self) -> str:
         return "num_gpu_blocks_override"
 
+    def pool_setting(self, num_tokens: int) -> int:
+        return num_tokens // self.block_size
+
     @property
     def memory_share(self) -> tuple[str, float]:
         share = self.gpu_memory_utilization
