@@ -21,6 +21,7 @@ from sim.core.errors import InputError
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.family.launch_command import ServerSettings
 from sim.latency.host import host_preset
+from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.kv_pool import kv_pool, size_of_pool
 from sim.scenario.kv_sizes import ServedModel
 from sim.scenario.load import (
@@ -246,9 +247,13 @@ def _with_pool(
     model = known_model(server.model) or server.model
     data = {"name": "server", "model": model, **sections, "workload": dict(TRAFFIC)}
     try:
-        scenario = load_scenario_data(data, name="--server").scenario
-        served, section = ServedModel.of(scenario, Path()), scenario.scheduler
-        pool = kv_pool(served, section.config(size_of_pool(served)))
+        loaded = load_scenario_data(data, name="--server")
+        scenario, base_dir = loaded.scenario, loaded.base_dir
+        served, section = ServedModel.of(scenario, base_dir), scenario.scheduler
+        config = scheduler_config_with_pool(
+            scenario, size_of_pool(served), base_dir=base_dir, fail_at=loaded.error
+        )
+        pool = kv_pool(served, config)
     except InputError:
         return facts, []
     if section.pool_key in facts.scheduler:

@@ -41,6 +41,8 @@ def drafted(command, facts, out):
             "vllm serve meta-llama/Llama-3.1-8B --gpu-memory-utilization 0.5",
             "num_gpu_blocks_override", 10_600,
         ),
+        # Half of its layers have windows: two groups, each with a block for the same tokens.
+        ("vllm serve openai/gpt-oss-20b", "num_gpu_blocks_override", 153_000),
         ("sglang serve meta-llama/Llama-3.1-8B", "max_total_tokens", 446_000),
         (
             "sglang serve meta-llama/Llama-3.1-8B --mem-fraction-static 0.5",
