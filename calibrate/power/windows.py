@@ -8,6 +8,8 @@ import numpy as np
 
 from calibrate.power.readings import Reading, gpus_of
 from calibrate.server_logs.iterations import iteration_of
+from calibrate.server_logs.steps import decode_log_interval
+from calibrate.server_logs.times import whole
 from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
@@ -123,15 +125,15 @@ def _vllm_steps(log: ServerLog, profile: LatencyProfile) -> Iterator[_Line]:
 def _sglang_steps(log: ServerLog, profile: LatencyProfile) -> Iterator[_Line]:
     decode, extend = ModeTime(profile.modes["decode"]), ModeTime(profile.modes["extend"])
     for event in log.events():
-        fields, rank = event.fields, event.rank
+        rank = event.rank
         if event.at_us is None or any((rank.dp, rank.pp, rank.tp, rank.ep)):
             continue
         names = ("num_running", "num_used_tokens", "num_new_tokens", "num_new_requests")
-        rows, context, tokens, new = (int(fields.get(name, 0) or 0) for name in names)  # type: ignore[arg-type]
+        rows, context, tokens, new = (whole(event, name) for name in names)
         at_s = event.at_us / _US_PER_S
         if event.kind is Kind.DECODE and rows:
             step = StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context)
-            steps = int(log.server.flags.get("decode_log_interval", 1))  # type: ignore[call-overload]
+            steps = decode_log_interval(log)
             busy_ns = steps * decode.at(step, graph_rows(rows, profile.graph_sizes))
             yield at_s, busy_ns / NS_PER_S, steps, rows, 0, context
         elif event.kind is Kind.PREFILL and tokens:

@@ -17,7 +17,15 @@ The sum is right. So steps with prompts are taken together with the decode steps
 chain.
 """
 
-from calibrate.server_logs.times import MOST, Chain, Groups, Iteration, LoggedTimes, check_amounts
+from calibrate.server_logs.times import (
+    MOST,
+    Chain,
+    Groups,
+    Iteration,
+    LoggedTimes,
+    check_amounts,
+    whole,
+)
 from sim.core.errors import InputError
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LogEvent
@@ -63,13 +71,13 @@ def iteration_of(event: LogEvent, log: ServerLog) -> Iteration:
     if not isinstance(usage_pct, float) or usage_pct > 100:
         reason = "does not say how much of its KV pool is used, so contexts are not known"
         raise InputError(f"{log.name}: line {event.line}: {reason}")
-    prefill_tokens = _whole(event, "num_prefill_tokens")
+    prefill_tokens = whole(event, "num_prefill_tokens")
     return Iteration(
-        number=_whole(event, "step"),
+        number=whole(event, "step"),
         at_us=event.at_us or 0,
-        prefill_rows=_whole(event, "num_prefill_requests"),
+        prefill_rows=whole(event, "num_prefill_requests"),
         prefill_tokens=prefill_tokens,
-        decode_rows=_whole(event, "num_decode_requests"),
+        decode_rows=whole(event, "num_decode_requests"),
         context=max(0, round(usage_pct / 100 * pool) - prefill_tokens),
     )
 
@@ -113,8 +121,3 @@ def _follows(before: Iteration, step: Iteration) -> bool:
     """Whether the server was busy with step from the end of the one before: they share a row."""
     in_order = step.number == before.number + 1 and step.at_us >= before.at_us
     return in_order and step.decode_rows > 0
-
-
-def _whole(event: LogEvent, name: str) -> int:
-    value = event.fields.get(name, 0)
-    return int(value) if isinstance(value, int | float) else 0

@@ -18,7 +18,7 @@ are right to the millisecond, too: the first decode line is as late as the first
 
 from collections import deque
 
-from calibrate.server_logs.times import Groups, LoggedTimes, Stretch, check_amounts
+from calibrate.server_logs.times import Groups, LoggedTimes, Stretch, check_amounts, whole
 from sim.core.errors import InputError
 from sim.server_log.read import ServerLog
 from sim.server_log.records import Kind, LogEvent
@@ -53,12 +53,16 @@ def read_times(log: ServerLog) -> LoggedTimes:
         is_first_rank = not any((event.rank.dp, event.rank.pp, event.rank.tp, event.rank.ep))
         if event.kind in {Kind.PREFILL, Kind.DECODE} and is_first_rank:
             check_amounts(log, event)
-            reader.take(event, _interval(log))
+            reader.take(event, decode_log_interval(log))
     return LoggedTimes(reader.groups.times(), reader.stretches, reader.batches)
 
 
-def _interval(log: ServerLog) -> int:
-    """How many decode steps there are from one decode line to the next."""
+def decode_log_interval(log: ServerLog) -> int:
+    """How many decode steps there are from one decode line to the next.
+
+    Raises:
+        InputError: the log does not say, or says far too many.
+    """
     given = log.server.flags.get("decode_log_interval")
     if type(given) is not int or given < 1:
         reason = "does not say its decode_log_interval: the line with server_args is missing"
@@ -90,7 +94,7 @@ class _Reader:
         if is_idle:
             self._begin(at_us)
         if event.kind is Kind.PREFILL:
-            if self._wave is None and not _whole(event, "num_running"):
+            if self._wave is None and not whole(event, "num_running"):
                 self._wave = Stretch(after_idle=True)
             self._take_prefill(event)
         else:
@@ -100,9 +104,9 @@ class _Reader:
         self._start_us, self._stretch, self._wave = at_us, Stretch(), None
 
     def _take_prefill(self, event: LogEvent) -> None:
-        num_tokens = _whole(event, "num_new_tokens")
+        num_tokens = whole(event, "num_new_tokens")
         num_rows, num_cached = (
-            _whole(event, name) for name in ("num_new_requests", "num_cached_tokens")
+            whole(event, name) for name in ("num_new_requests", "num_cached_tokens")
         )
         self.batches.append((num_tokens, num_rows, num_cached))
         self._num_calm = 0
@@ -113,8 +117,8 @@ class _Reader:
                 stretch.num_tokens += num_tokens
 
     def _take_decode(self, event: LogEvent, at_us: int, interval: int) -> None:
-        rows = _whole(event, "num_running")
-        tokens = _whole(event, "num_used_tokens") or _whole(event, "num_used_full_tokens")
+        rows = whole(event, "num_running")
+        tokens = whole(event, "num_used_tokens") or whole(event, "num_used_full_tokens")
         rate, accepted = (event.fields.get(name) for name in _RATES)
         if not rows or not isinstance(rate, int | float) or rate <= 0:
             return
@@ -143,8 +147,3 @@ class _Reader:
         if self._stretch.num_batches:
             self.stretches.append(self._stretch)
         self._start_us, self._stretch = at_us, Stretch()
-
-
-def _whole(event: LogEvent, name: str) -> int:
-    value = event.fields.get(name, 0)
-    return int(value) if isinstance(value, int | float) else 0

@@ -42,6 +42,12 @@ def check_amounts(log: ServerLog, event: LogEvent) -> None:
             raise InputError(f"{log.name}: line {event.line}: {name}: {value:.6g} is too much")
 
 
+def whole(event: LogEvent, name: str) -> int:
+    """A field of a line as a whole number; 0 where the line has none of that name."""
+    value = event.fields.get(name, 0)
+    return int(value) if isinstance(value, int | float) else 0
+
+
 class DecodeTime(NamedTuple):
     """Decode steps with the same rows and about as long contexts.
 
