@@ -8,7 +8,7 @@ from calibrate.dataset import Sample
 from calibrate.fit_terms import are_outliers, rounded
 from calibrate.folds import held_out, part
 from sim.core.arrays import Float64
-from sim.latency.profile.format import Errors, Spread
+from sim.latency.profile.format import ContextSpread, Errors
 
 # Fits the first samples and predicts the second ones; shape [number of the second].
 FitAndPredict = Callable[[Sequence[Sample], Sequence[Sample]], Float64]
@@ -43,7 +43,7 @@ def errors_of(measured: Float64, predicted: Float64, *, least_ns: float = 1.0) -
     )
 
 
-def decode_spread(samples: Sequence[Sample], predicted: Float64) -> Spread | None:
+def decode_spread(samples: Sequence[Sample], predicted: Float64) -> ContextSpread | None:
     """How far the ratio of the longest to the mean decode context explains the residuals.
 
     Returns:
@@ -58,7 +58,7 @@ def decode_spread(samples: Sequence[Sample], predicted: Float64) -> Spread | Non
     if len(spreads) < 3 or not np.ptp(spreads) or not np.ptp(residuals):
         return None
     correlation = float(np.corrcoef(spreads, residuals)[0, 1])
-    return Spread(
+    return ContextSpread(
         points=len(spreads),
         correlation=rounded(round(correlation, _DIGITS)),
         variance_pct=_short(100 * correlation**2),

@@ -10,7 +10,7 @@ from silicon.confidence import Placed, bounds_of, ends_of, folds, placed, sample
 from silicon.kept import judged_half
 from silicon.scores import Judged
 from sim.confidence import intervals
-from sim.confidence.measured import Point
+from sim.confidence.measured import ServerPoint
 from sim.core.arrays import Float64
 
 
@@ -23,7 +23,7 @@ class BoundedRow(NamedTuple):
     """
 
     judged: Judged
-    point: Point
+    point: ServerPoint
     factors: Float64 | None
 
 

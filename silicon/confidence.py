@@ -28,7 +28,15 @@ from silicon.scores import Judged, quantity_of
 from silicon.simulate import kept_outcomes
 from sim.confidence import intervals, measured
 from sim.confidence.intervals import LACKS, Nearness, distances, lacking, spread_of
-from sim.confidence.measured import METRICS, NAMES, SIZES, Load, MeasuredServers, Point, point_of
+from sim.confidence.measured import (
+    METRICS,
+    NAMES,
+    SIZES,
+    MeanLoad,
+    MeasuredServers,
+    ServerPoint,
+    point_of,
+)
 from sim.core.arrays import Bools, Float64
 from sim.core.files import json_text, write_text
 from sim.scenario.load import load_scenario_text
@@ -55,27 +63,27 @@ _BEGIN = Nearness((3.0, 0.7, 2.0, 0.7, 0.7), (0.5, 0.3, 0.4, 0.3, 0.4), 0.15, 0.
 _FACTORS = (0.5, 0.75, 1.35, 2.0)
 _ROUNDS = 2
 # Points of servers, by the values of _SERVER: both halves have most of them.
-_BUILT: dict[tuple[str, ...], Point] = {}
+_BUILT: dict[tuple[str, ...], ServerPoint] = {}
 
 
 class Sample(NamedTuple):
     """Measured servers with their points; shape of `errors`: [rows, metrics]."""
 
-    points: Sequence[Point]
+    points: Sequence[ServerPoint]
     servers: MeasuredServers
 
 
-def points_of(rows: Iterable[Row]) -> list[Point]:
+def points_of(rows: Iterable[Row]) -> list[ServerPoint]:
     """The points of measured servers; those of one server are built once in a process."""
     points = []
     for row in rows:
         server = tuple(row[name] for name in _SERVER)
         if server not in _BUILT:
             loaded = load_scenario_text(scenario_text(row), (), name=row.id)
-            point = point_of(loaded.scenario, Path(), Load(0, 0, 0))
+            point = point_of(loaded.scenario, Path(), MeanLoad(0, 0, 0))
             assert point is not None  # noqa: S101 - all have step times of measured operators
             _BUILT[server] = point
-        load = Load(*(float(row[name]) for name in ("isl", "osl", "concurrency")))
+        load = MeanLoad(*(float(row[name]) for name in ("isl", "osl", "concurrency")))
         points.append(_BUILT[server]._replace(**load._asdict()))
     return points
 
@@ -85,7 +93,7 @@ def sample_of(simulated: Sequence[Judged]) -> Sample:
     return sample_at(points_of(each.row for each in simulated), simulated)
 
 
-def sample_at(points: Sequence[Point], simulated: Sequence[Judged]) -> Sample:
+def sample_at(points: Sequence[ServerPoint], simulated: Sequence[Judged]) -> Sample:
     """Measured servers that were simulated, at these points, with the errors."""
     served = [(each.row["model"], each.row["version"]) for each in simulated]
     return Sample(points, MeasuredServers.of(served, points, [_errors(one) for one in simulated]))
@@ -115,7 +123,7 @@ class Fold(NamedTuple):
         left_out: a key of `LACKS`.
     """
 
-    point: Point
+    point: ServerPoint
     errors: Float64
     rows: Bools
     left_out: str

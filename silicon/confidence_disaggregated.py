@@ -18,7 +18,7 @@ from silicon.scenario import scenario_text
 from silicon.scores import judged
 from silicon.simulate import kept_outcomes
 from sim.confidence import intervals, measured
-from sim.confidence.measured import Load, point_of_pools
+from sim.confidence.measured import MeanLoad, point_of_pools
 from sim.scenario.load import load_scenario_text
 
 
@@ -30,7 +30,7 @@ def sample_of_half(name: str) -> Sample:
     points = []
     for one in found:
         loaded = load_scenario_text(scenario_text(one.row), (), name=one.row.id)
-        load = Load(*(float(one.row[name]) for name in ("isl", "osl", "concurrency")))
+        load = MeanLoad(*(float(one.row[name]) for name in ("isl", "osl", "concurrency")))
         pools = [pool.scenario for pool in loaded.pools.values()]
         point = point_of_pools(pools, Path(), load)
         assert point is not None  # noqa: S101 - all have step times of measured operators

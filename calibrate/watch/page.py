@@ -16,11 +16,11 @@ from sim.report.figures.marks import (
     PALETTE,
     Axis,
     Band,
+    GuideLine,
     Line,
     Mark,
     Panel,
     Picture,
-    Rule,
     Style,
 )
 from sim.report.figures.render import figure_bytes, matplotlib_figure
@@ -55,7 +55,7 @@ def _panel(name: str, rows: Sequence[Watched], ends: Sequence[float]) -> Panel:
         Line(x=ends, y=measured, colour=_MEASURED),
     ]
     marks += [
-        Rule(axis="x", at=end, colour=_DRIFT)
+        GuideLine(axis="x", at=end, colour=_DRIFT)
         for end, row, before in zip(ends, rows, [None, *rows], strict=False)
         if name in row.drifts and (before is None or name not in before.drifts)
     ]

@@ -30,9 +30,9 @@ import numpy as np
 from sim.confidence.measured import (
     METRICS,
     NAMES,
-    Load,
+    MeanLoad,
     MeasuredServers,
-    Point,
+    ServerPoint,
     measured_servers,
     point_of,
     point_of_pools,
@@ -110,7 +110,7 @@ class Spread(NamedTuple):
     spread: Float64
 
 
-def distances(servers: MeasuredServers, point: Point, nearness: Nearness) -> Float64:
+def distances(servers: MeasuredServers, point: ServerPoint, nearness: Nearness) -> Float64:
     """How far each server is from a point; shape [rows]. A size that is not known adds nothing."""
     names = sum(
         count * ~servers.with_the(point, name)
@@ -146,7 +146,7 @@ def spread_of(
 
 def lacking(
     servers: MeasuredServers,
-    point: Point,
+    point: ServerPoint,
     distance: Float64,
     rows: Bools,
     reach: Mapping[str, float],
@@ -266,14 +266,14 @@ _METRIC_OF = {"ttft": "mean_ttft_ms", "tpot": "mean_tpot_ms", "throughput": "out
 _ENDS = ("low", "expected", "high")
 # How many groups of the nearest servers are named.
 _NUM_NAMED = 3
-_NO_LOAD = Load(math.nan, math.nan, math.nan)
+_NO_LOAD = MeanLoad(math.nan, math.nan, math.nan)
 
 
 def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
     """See `sim.confidence.confidence.confidence_of`; empty if nothing near was measured."""
     is_apart = bool(loaded.pools)
     replicas = 1 if is_apart else summary.get("mean_replicas") or loaded.scenario.replicas
-    point = _point_of(loaded, Load(**load_of(summary, replicas)))
+    point = _point_of(loaded, MeanLoad(**load_of(summary, replicas)))
     if point is None:
         return {}
     servers = measured_servers(disaggregated=is_apart)
@@ -314,7 +314,7 @@ def disaggregated_in_words() -> str:
     )
 
 
-def _point_of(loaded: LoadedScenario, load: Load) -> Point | None:
+def _point_of(loaded: LoadedScenario, load: MeanLoad) -> ServerPoint | None:
     if not loaded.pools:
         return point_of(loaded.scenario, loaded.base_dir, load)
     pools = [pool.scenario for pool in loaded.pools.values()]
@@ -334,7 +334,7 @@ def nearest_to(loaded: LoadedScenario) -> dict[str, Any]:
 
 
 def _nearest(
-    servers: MeasuredServers, point: Point, distance: Float64, lacks: str
+    servers: MeasuredServers, point: ServerPoint, distance: Float64, lacks: str
 ) -> dict[str, Any]:
     """How many measured servers share all but `lacks` with a point, and the nearest of them."""
     like_it = np.flatnonzero(servers.with_the(point, "engine", *LACKS[lacks]))

@@ -30,7 +30,7 @@ _BITS = {"nvfp4": 4, "int4": 4, "w4": 4, "fp8": 8, "int8": 8, "sq": 8}
 _UNQUANTIZED_BITS = 16
 
 
-class Point(NamedTuple):
+class ServerPoint(NamedTuple):
     """A server under a load.
 
     Attributes:
@@ -58,7 +58,7 @@ class Point(NamedTuple):
     concurrency: float
 
 
-class Load(NamedTuple):
+class MeanLoad(NamedTuple):
     """Means over the requests of a run; `concurrency` is for each replica."""
 
     prompt_tokens: float
@@ -66,7 +66,7 @@ class Load(NamedTuple):
     concurrency: float
 
 
-def point_of(scenario: Scenario, base_dir: Path, load: Load) -> Point | None:
+def point_of(scenario: Scenario, base_dir: Path, load: MeanLoad) -> ServerPoint | None:
     """The point of a scenario; None: it has no model, or step times of another kind."""
     section = scenario.latency
     if not isinstance(section, AiconfiguratorLatencyConfig) or scenario.model is None:
@@ -76,7 +76,7 @@ def point_of(scenario: Scenario, base_dir: Path, load: Load) -> Point | None:
     except InputError:
         shape = None
     named = "" if shape is None else f"{shape.num_layers} layers of {shape.hidden_size}"
-    return Point(
+    return ServerPoint(
         scenario.scheduler.family,
         getattr(scenario.scheduler, "version", ""),
         architecture_of(shape),
@@ -88,7 +88,7 @@ def point_of(scenario: Scenario, base_dir: Path, load: Load) -> Point | None:
     )
 
 
-def point_of_pools(pools: Sequence[Scenario], base_dir: Path, load: Load) -> Point | None:
+def point_of_pools(pools: Sequence[Scenario], base_dir: Path, load: MeanLoad) -> ServerPoint | None:
     """The point of disaggregated servers, with names of all pools where these differ."""
     points = [point_of(pool, base_dir, load) for pool in pools]
     known = [point for point in points if point is not None]
@@ -97,7 +97,7 @@ def point_of_pools(pools: Sequence[Scenario], base_dir: Path, load: Load) -> Poi
     names = {name: ", ".join(dict.fromkeys(getattr(one, name) for one in known)) for name in NAMES}
     sizes = zip(known, pools, strict=True)
     num_gpus = sum(point.num_gpus * pool.replicas for point, pool in sizes)
-    return Point._make([*names.values(), known[-1].weight_bits, num_gpus, *load])
+    return ServerPoint._make([*names.values(), known[-1].weight_bits, num_gpus, *load])
 
 
 def architecture_of(shape: ModelShape | None) -> str:
@@ -152,7 +152,10 @@ class MeasuredServers:
 
     @classmethod
     def of(
-        cls, served: Sequence[tuple[str, str]], points: Sequence[Point], errors: Iterable[object]
+        cls,
+        served: Sequence[tuple[str, str]],
+        points: Sequence[ServerPoint],
+        errors: Iterable[object],
     ) -> "MeasuredServers":
         """The servers at these points."""
         return cls(
@@ -169,7 +172,7 @@ class MeasuredServers:
         """What servers have in common that differ in their number of GPUs and their load only."""
         return (*self.served[row], self.names["gpu"][row], self.sizes[row][0])
 
-    def described(self, row: int, point: Point) -> dict[str, object]:
+    def described(self, row: int, point: ServerPoint) -> dict[str, object]:
         """A row, as users call such a server, and in what it differs from a point (`differs`)."""
         model, version = self.served[row]
         sizes = (round(float(2**size)) for size in self.sizes[row])
@@ -186,7 +189,7 @@ class MeasuredServers:
             ],
         }
 
-    def with_the(self, point: Point, *names: str) -> Bools:
+    def with_the(self, point: ServerPoint, *names: str) -> Bools:
         """The rows that have the same names as a point; shape [rows]."""
         same = np.ones(len(self), np.bool_)
         for name in names:
@@ -194,7 +197,7 @@ class MeasuredServers:
         return same
 
 
-def sizes_of(point: Point) -> Float64:
+def sizes_of(point: ServerPoint) -> Float64:
     """Logarithms to base 2 of the point's SIZES; shape [5]. NaN (not known) stays NaN."""
     return np.log2([max(float(getattr(point, name)), 1.0) for name in SIZES])
 
@@ -206,7 +209,7 @@ def measured_servers(*, disaggregated: bool = False) -> MeasuredServers:
     packed = files(__package__).joinpath(name).read_bytes()
     lines = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode())))
     points = [
-        Point._make([*(line[name] for name in NAMES), *(float(line[name]) for name in SIZES)])
+        ServerPoint._make([*(line[name] for name in NAMES), *(float(line[name]) for name in SIZES)])
         for line in lines
     ]
     errors = [[float(line[name]) for name in METRICS] for line in lines]

@@ -69,7 +69,7 @@ class LogEvent(NamedTuple):
 
 
 @dataclass(slots=True)
-class KvPool:
+class MeasuredPool:
     """The KV pool that the server measured when it started; None: the log does not say.
 
     Attributes:
@@ -107,7 +107,7 @@ class LoggedServer:
     has_all_flags: bool = False
     flags_from: str = ""
     settings: dict[str, object] = field(default_factory=dict)
-    kv_pool: KvPool = field(default_factory=KvPool)
+    kv_pool: MeasuredPool = field(default_factory=MeasuredPool)
     weights_gib: float | None = None
     graphs_gib: float | None = None
     graph_sizes: tuple[int, ...] = ()

@@ -13,7 +13,7 @@ _US_PER_S = 1e6
 _MIN_REQUESTS, _MIN_TOKENS = 5, 50
 
 
-class Arrived(NamedTuple):
+class ArrivalCount(NamedTuple):
     """How many requests arrived between two scrapes."""
 
     begin_us: int
@@ -36,7 +36,7 @@ class Window:
 
     first: Scrape
     last: Scrape
-    arrived: Sequence[Arrived]
+    arrived: Sequence[ArrivalCount]
     added: Mapping[str, float]
     histograms: Mapping[str, Histogram]
     means: Mapping[str, float]
@@ -47,7 +47,7 @@ class Window:
         cls,
         first: Scrape,
         last: Scrape,
-        arrived: Sequence[Arrived],
+        arrived: Sequence[ArrivalCount],
         means: Mapping[str, float],
         stalled_s: float,
     ) -> "Window":
@@ -131,7 +131,7 @@ class WindowBuilder:
         self._clear()
 
     def _clear(self) -> None:
-        self._arrived: list[Arrived] = []
+        self._arrived: list[ArrivalCount] = []
         self._sums: dict[str, float] = {}
         self._stalled_us = 0
 
@@ -160,7 +160,7 @@ class WindowBuilder:
         )
         num = max(0, round(new))
         self._owed = new - num
-        self._arrived.append(Arrived(before.at_us, scrape.at_us, num))
+        self._arrived.append(ArrivalCount(before.at_us, scrape.at_us, num))
         for key in ("running", "waiting", "kv_usage"):
             if key in scrape.values:
                 self._sums[key] = self._sums.get(key, 0.0) + scrape.values[key]

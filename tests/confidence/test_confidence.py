@@ -17,7 +17,7 @@ from sim.confidence.intervals import (
     lacking,
     spread_of,
 )
-from sim.confidence.measured import MeasuredServers, Point, architecture_of, measured_servers
+from sim.confidence.measured import MeasuredServers, ServerPoint, architecture_of, measured_servers
 from sim.des.run import RunOptions
 from sim.latency.architectures.model_key import load_model_shape
 from sim.metrics.latencies import Slo, request_latencies
@@ -27,7 +27,7 @@ from sim.scenario.load import load_scenario_text
 
 NEARNESS = Nearness((4.0, 1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0, 0.0), 0.1, 0.0)
 EVERYWHERE = dict.fromkeys(LACKS, math.inf)
-POINT = Point("vllm", "0.19.0", "dense", "64 layers of 5120", "h100_sxm", 16, 2, 1024, 256, 8)
+POINT = ServerPoint("vllm", "0.19.0", "dense", "64 layers of 5120", "h100_sxm", 16, 2, 1024, 256, 8)
 OPERATORS = """\
 model: Qwen/Qwen3-32B
 host: vllm-async

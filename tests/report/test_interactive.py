@@ -14,12 +14,12 @@ from sim.report.figures.marks import (
     Band,
     Bars,
     Cells,
+    GuideLine,
     Line,
     Mark,
     Note,
     Panel,
     Picture,
-    Rule,
     numbered_style,
 )
 from sim.report.figures.render import matplotlib_figure
@@ -120,7 +120,7 @@ def test_both_renderers_know_every_kind_of_mark():
         Band(x=[0, 1], low=[0, 0], high=[1, 1], colour=BLACK),
         Bars(x=[0], y=[1], width=1, colour=BLACK, hatch="//"),
         Cells(values=np.ones((1, 1)), texts=[["1"]], colours=axis),
-        Rule(axis="x", at=0, colour=BLACK),
+        GuideLine(axis="x", at=0, colour=BLACK),
         Note(text="a", x=0, y=0, colour=BLACK, is_far=True),
     ]
     assert [type(mark) for mark in marks] == list(get_args(Mark))

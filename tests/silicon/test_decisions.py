@@ -24,7 +24,7 @@ from silicon.decisions import (
 from silicon.facts import Row, load_rows
 from silicon.kept import kept
 from silicon.scores import Judged, Means
-from sim.confidence.measured import Point
+from sim.confidence.measured import ServerPoint
 
 FACTS = {"model": "m", "system": "g", "precision": "fp8", "isl": "100", "osl": "101"}
 
@@ -115,7 +115,7 @@ def test_margin_compares_the_bound_with_the_limit():
 
 def said(tpot, factor=None, version="1", **facts):
     row = Row("", {**FACTS, "backend": "vllm", "version": version, **facts}, 0, tpot)
-    point = Point("vllm", "", "", "", "", 8, 1, 100, 101, 1)
+    point = ServerPoint("vllm", "", "", "", "", 8, 1, 100, 101, 1)
     factors = None if factor is None else np.full((3, len(decisions.LEVELS)), factor)
     return BoundedRow(Judged(row, Means(5, tpot), Means(5, 10), None), point, factors)
 

@@ -146,7 +146,7 @@ class Source(StrictModel):
     steps: Count
 
 
-class Spread(StrictModel):
+class ContextSpread(StrictModel):
     """How far the ratio of the longest to the mean decode context explains the fit's residuals."""
 
     points: Count
@@ -209,7 +209,7 @@ class LatencyProfile(StrictModel):
     host: tuple[HostModel, ...]
     launch: dict[ModeName, FittedTerms] = Field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
-    decode_spread: Spread | None
+    decode_spread: ContextSpread | None
     power: Power | None = None
 
     @model_validator(mode="after")

@@ -104,7 +104,7 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class GuideLine:
     """A line across the panel, at a place on one axis; `shift` is where its dashes begin."""
 
     axis: Literal["x", "y"]
@@ -139,7 +139,7 @@ class Note:
     is_upright: bool = False
 
 
-Mark: TypeAlias = Line | Band | Bars | Cells | Rule | Note
+Mark: TypeAlias = Line | Band | Bars | Cells | GuideLine | Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

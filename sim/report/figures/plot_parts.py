@@ -16,7 +16,16 @@ from sim.report.figures.key_text import (
     value_text,
     where_text,
 )
-from sim.report.figures.marks import Axis, Mark, Note, Panel, Picture, Rule, Style, numbered_style
+from sim.report.figures.marks import (
+    Axis,
+    GuideLine,
+    Mark,
+    Note,
+    Panel,
+    Picture,
+    Style,
+    numbered_style,
+)
 from sim.report.figures.plot_check import panel_metrics
 from sim.scenario.report_section import BarsPlot, CurvePlot, LoadPlot, Plot, ScatterPlot
 from sim.sweep.results import Design, Settings, SweepResults, same
@@ -201,7 +210,7 @@ def limit_marks(limit_ms: float | None, axis: Axis, which: Literal["x", "y"] = "
         return []
     text, is_x = f"SLO {latency_text(limit_ms)}", which == "x"
     return [
-        Rule(axis=which, at=limit_ms, colour=SLO_COLOUR, width=1.1, dash=(5, 2)),
+        GuideLine(axis=which, at=limit_ms, colour=SLO_COLOUR, width=1.1, dash=(5, 2)),
         Note(text=text, x=limit_ms if is_x else 0, y=0 if is_x else limit_ms, colour=SLO_COLOUR,
              dx=3, dy=4 if is_x else 2, x_is_share=not is_x, y_is_share=is_x, is_upright=is_x),
     ]  # fmt: skip

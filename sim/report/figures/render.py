@@ -39,12 +39,12 @@ from sim.report.figures.marks import (
     Bars,
     Cells,
     Dash,
+    GuideLine,
     Line,
     Mark,
     Note,
     Panel,
     Picture,
-    Rule,
     Style,
 )
 
@@ -250,7 +250,7 @@ def _(mark: Bars, axes: Axes) -> None:
 
 
 @_draw.register
-def _(mark: Rule, axes: Axes) -> None:
+def _(mark: GuideLine, axes: Axes) -> None:
     draw = axes.axvline if mark.axis == "x" else axes.axhline
     draw(mark.at, color=mark.colour, linewidth=mark.width,
          linestyle=_dashes(mark.dash, mark.shift), zorder=1)  # fmt: skip

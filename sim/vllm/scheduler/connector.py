@@ -2,9 +2,9 @@
 
 A server that computes whole requests shares none (`Connector`). A request of a prefill server ends
 with its first token; its blocks stay until they have been fetched (`PrefillConnector`). A decode
-server fetches blocks for a whole prompt first, then its KV (`Loads`), and keeps blocks that a step
-in flight may still write into (`BlockFences`); `DecodeConnector` has both. A role knows nothing of
-how rows decode.
+server fetches blocks for a whole prompt first, then its KV (`KvLoads`), and keeps blocks that a
+step in flight may still write into (`BlockFences`); `DecodeConnector` has both. A role knows
+nothing of how rows decode.
 
 vLLM 0.33.0: `Scheduler.schedule`, second loop, `_update_waiting_for_remote_kv`,
 `_handle_failed_recving`, `_inflight_prefill_reserved_blocks`, `_free_request`, `finish_requests`,
@@ -58,7 +58,7 @@ class BlockFences:
         self.held.append((self._in_flight[-1], kv, num_tokens))
 
 
-class Loads:
+class KvLoads:
     """The requests of one decode server whose KV is on its way, or was.
 
     Attributes:
@@ -182,7 +182,7 @@ class Connector:
         self.most_output_tokens: int | None = None
         self.decodes = self.keeps_token = True
         self.frees_skipped_first = False
-        self.loads: Loads | None = None
+        self.loads: KvLoads | None = None
         self.fences: BlockFences | None = None
 
     def arrived(self, request: VllmRequest) -> None:
@@ -276,7 +276,7 @@ class DecodeConnector(Connector):
 
     def __init__(self, config: VllmConfig, memory: KVCacheCoordinator) -> None:
         super().__init__()
-        self.fetched = self.loads = Loads(config, memory)
+        self.fetched = self.loads = KvLoads(config, memory)
         self.frees_skipped_first = True
         overlaps = config.async_scheduling or config.micro_batches > 1
         if overlaps and config.rules.fences_blocks:

@@ -9,7 +9,7 @@ from sim.core.request import Status
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import CacheHit, Chunk, VllmRequest
-from sim.vllm.scheduler.connector import Connector, Loads
+from sim.vllm.scheduler.connector import Connector, KvLoads
 from sim.vllm.scheduler.decode_rows import LockstepRows
 from sim.vllm.scheduler.running_pass import PromptLimits, RunningPass, chunk_tokens
 from sim.vllm.scheduler.step_limits import drafting_of
@@ -210,7 +210,7 @@ class WaitingPass:
     # ---- KV that comes from elsewhere ----------------------------------------------------------
 
     def _begin_load(
-        self, loads: Loads, request: VllmRequest, hit: CacheHit, *, beside_others: bool
+        self, loads: KvLoads, request: VllmRequest, hit: CacheHit, *, beside_others: bool
     ) -> bool:
         num_whole, num_spare = self._demands(request, beside_others=beside_others)
         begins = loads.begin(request, hit, num_whole, num_spare)

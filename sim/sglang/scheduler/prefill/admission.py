@@ -153,7 +153,7 @@ def build_admission(
 _KEPT_SIZES = 16
 
 
-class Asked(NamedTuple):
+class RankPass(NamedTuple):
     """What a rank tells the others of its pass.
 
     Attributes:
@@ -208,7 +208,7 @@ class PrefillDelayer:
             self._sizes.append(num_rows)
             self.largest = max(self._sizes)
 
-    def allows(self, mine: Asked, now_ns: int) -> bool:
+    def allows(self, mine: RankPass, now_ns: int) -> bool:
         """Whether requests may be admitted in this pass; each rank asks this once a pass."""
         asked = [mine] if self._talk is None else self._talk.gather(self._rank, mine)
         able = [each for each in asked if each.can_prefill]
@@ -222,14 +222,14 @@ class PrefillDelayer:
         self.num_delayed = 0
         return True
 
-    def _must_wait(self, asked: Sequence[Asked], now_ns: int) -> bool:
+    def _must_wait(self, asked: Sequence[RankPass], now_ns: int) -> bool:
         """All ranks can prefill: whether there are too few slots, or too few waiting requests."""
         if not self._has_too_few(asked, now_ns):
             return False
         is_first, self.is_first = self.is_first, False
         return not is_first
 
-    def _has_too_few(self, asked: Sequence[Asked], now_ns: int) -> bool:
+    def _has_too_few(self, asked: Sequence[RankPass], now_ns: int) -> bool:
         num_running = max([each.num_running for each in asked])
         largest = max([each.largest for each in asked])
         if self.max_running_requests - num_running < largest:
@@ -264,7 +264,7 @@ class DelayedPass:
             self._is_asked = True
             watermark = self._delayer.settings.token_usage_low_watermark
             is_low = watermark is not None and self._token_usage < watermark
-            mine = Asked(
+            mine = RankPass(
                 can_prefill=True,
                 is_low=is_low,
                 num_running=num_running,
@@ -277,7 +277,7 @@ class DelayedPass:
     def end(self, num_rows: int) -> None:
         """The pass is over and launched `num_rows` rows."""
         if not self._is_asked:
-            self._delayer.allows(Asked(), self._now_ns)
+            self._delayer.allows(RankPass(), self._now_ns)
         self._delayer.note_size(num_rows or self._num_attempted)
 
 
