@@ -16,7 +16,7 @@ from sim.report.figures.marks import (
     PALETTE,
     Axis,
     Band,
-    GuideLine,
+    Guide,
     Line,
     Mark,
     Panel,
@@ -55,7 +55,7 @@ def _panel(name: str, rows: Sequence[Watched], ends: Sequence[float]) -> Panel:
         Line(x=ends, y=measured, colour=_MEASURED),
     ]
     marks += [
-        GuideLine(axis="x", at=end, colour=_DRIFT)
+        Guide(axis="x", at=end, colour=_DRIFT)
         for end, row, before in zip(ends, rows, [None, *rows], strict=False)
         if name in row.drifts and (before is None or name not in before.drifts)
     ]

@@ -14,7 +14,7 @@ from sim.report.figures.marks import (
     Band,
     Bars,
     Cells,
-    GuideLine,
+    Guide,
     Line,
     Mark,
     Note,
@@ -80,7 +80,7 @@ def test_load_marks_the_first_saturated_load_across_the_panel(made_up):
         {RATE: [1, 2, 3]}, lambda s, _: {"request_rate": s[RATE], "saturated": s[RATE] > 2}
     )
     panel = data_of(data, kind="load", x=RATE)["panels"][0]
-    assert [(rule["axis"], rule["at"]) for rule in of_kind(panel, "rule")] == [("x", 3.0)]
+    assert [(guide["axis"], guide["at"]) for guide in of_kind(panel, "guide")] == [("x", 3.0)]
     assert [mark["x"] for mark in with_values(panel)] == [[1.0, 2.0, 3.0]]
     assert [mark["x"] for mark in of_kind(panel, "line") if mark["fill"] == "hollow"] == [[3.0]]
 
@@ -120,7 +120,7 @@ def test_both_renderers_know_every_kind_of_mark():
         Band(x=[0, 1], low=[0, 0], high=[1, 1], colour=BLACK),
         Bars(x=[0], y=[1], width=1, colour=BLACK, hatch="//"),
         Cells(values=np.ones((1, 1)), texts=[["1"]], colours=axis),
-        GuideLine(axis="x", at=0, colour=BLACK),
+        Guide(axis="x", at=0, colour=BLACK),
         Note(text="a", x=0, y=0, colour=BLACK, is_far=True),
     ]
     assert [type(mark) for mark in marks] == list(get_args(Mark))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.report.figures.marks import GuideLine
+from sim.report.figures.marks import Guide
 from sim.report.figures.plot_parts import SLO_COLOUR
 from sim.report.plots import draw_report, report_section
 
@@ -16,7 +16,7 @@ def drawn(data, **plot):
 
 def lines_at(panel, which):
     """Where the dashed lines of the SLO are on an axis."""
-    rules = [mark for mark in panel.marks if isinstance(mark, GuideLine) and mark.axis == which]
+    rules = [mark for mark in panel.marks if isinstance(mark, Guide) and mark.axis == which]
     return [rule.at for rule in rules if rule.colour == SLO_COLOUR]
 
 

@@ -8,7 +8,7 @@ from sim.metrics.registry import MetricName
 from sim.metrics.summary import PERCENTS
 from sim.report.figures.axes import value_axis, wants_log
 from sim.report.figures.key_text import key_name, latency_text
-from sim.report.figures.marks import GREY, Axis, GuideLine, Line, Mark, Note, Panel, Style, Values
+from sim.report.figures.marks import GREY, Axis, Guide, Line, Mark, Note, Panel, Style, Values
 from sim.report.figures.plot_check import ALL
 from sim.report.figures.plot_parts import (
     Drawn,
@@ -27,7 +27,7 @@ from sim.sweep.results import Design, SweepResults
 
 P99 = 99
 P99_LINE: Sequence[Mark] = (
-    GuideLine(axis="y", at=P99, colour=GREY),
+    Guide(axis="y", at=P99, colour=GREY),
     Note(text="p99", x=1, y=P99, colour=GREY, dx=3, x_is_share=True),
 )
 _AT_P99 = PERCENTS.index(P99)

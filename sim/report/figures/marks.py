@@ -104,7 +104,7 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuideLine:
+class Guide:
     """A line across the panel, at a place on one axis; `shift` is where its dashes begin."""
 
     axis: Literal["x", "y"]
@@ -139,7 +139,7 @@ class Note:
     is_upright: bool = False
 
 
-Mark: TypeAlias = Line | Band | Bars | Cells | GuideLine | Note
+Mark: TypeAlias = Line | Band | Bars | Cells | Guide | Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

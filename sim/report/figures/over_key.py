@@ -28,7 +28,7 @@ from sim.report.figures.marks import (
     Axis,
     Band,
     Bars,
-    GuideLine,
+    Guide,
     Line,
     Mark,
     Panel,
@@ -317,7 +317,7 @@ def _of_line(style: Style, points: Sequence[_LoadPoint], axis: MetricAxis) -> It
 
 def _first_saturated(
     lines: Sequence[tuple[Style, Sequence[_LoadPoint]]], *, falls: bool
-) -> Iterator[GuideLine]:
+) -> Iterator[Guide]:
     """A dotted line at each turning point; where several coincide, dashes that take turns."""
     at: dict[float, list[Style]] = {}
     for style, points in lines:
@@ -327,7 +327,7 @@ def _first_saturated(
     for load, styles in at.items():
         others = len(styles) - 1
         for place, style in enumerate(styles):
-            yield GuideLine(axis="x", at=load, colour=style.colour, line=style.label, width=1.0,
+            yield Guide(axis="x", at=load, colour=style.colour, line=style.label, width=1.0,
                        dash=(4, 4 * others) if others else DOTTED, shift=-4 * place)  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from sim.report.figures.key_text import (
 )
 from sim.report.figures.marks import (
     Axis,
-    GuideLine,
+    Guide,
     Mark,
     Note,
     Panel,
@@ -210,7 +210,7 @@ def limit_marks(limit_ms: float | None, axis: Axis, which: Literal["x", "y"] = "
         return []
     text, is_x = f"SLO {latency_text(limit_ms)}", which == "x"
     return [
-        GuideLine(axis=which, at=limit_ms, colour=SLO_COLOUR, width=1.1, dash=(5, 2)),
+        Guide(axis=which, at=limit_ms, colour=SLO_COLOUR, width=1.1, dash=(5, 2)),
         Note(text=text, x=limit_ms if is_x else 0, y=0 if is_x else limit_ms, colour=SLO_COLOUR,
              dx=3, dy=4 if is_x else 2, x_is_share=not is_x, y_is_share=is_x, is_upright=is_x),
     ]  # fmt: skip

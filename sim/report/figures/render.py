@@ -39,7 +39,7 @@ from sim.report.figures.marks import (
     Bars,
     Cells,
     Dash,
-    GuideLine,
+    Guide,
     Line,
     Mark,
     Note,
@@ -250,7 +250,7 @@ def _(mark: Bars, axes: Axes) -> None:
 
 
 @_draw.register
-def _(mark: GuideLine, axes: Axes) -> None:
+def _(mark: Guide, axes: Axes) -> None:
     draw = axes.axvline if mark.axis == "x" else axes.axhline
     draw(mark.at, color=mark.colour, linewidth=mark.width,
          linestyle=_dashes(mark.dash, mark.shift), zorder=1)  # fmt: skip

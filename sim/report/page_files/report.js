@@ -160,12 +160,12 @@ function rgba(colour, opacity) {
 
 function layoutOf(panel, marks) {
   const at = (axis, value) => axis.is_log ? Math.log10(value) : value;
-  const shapes = marks.filter(({kind}) => kind === "rule").map((rule) => ({
+  const shapes = marks.filter(({kind}) => kind === "guide").map((guide) => ({
     type: "line", layer: "above",
-    line: {color: shade(rule.colour), width: 1, dash: dashes(rule.dash, rule.width)},
-    ...(rule.axis === "x"
-      ? {x0: rule.at, x1: rule.at, yref: "y domain", y0: 0, y1: 1}
-      : {y0: rule.at, y1: rule.at, xref: "x domain", x0: 0, x1: 1})}));
+    line: {color: shade(guide.colour), width: 1, dash: dashes(guide.dash, guide.width)},
+    ...(guide.axis === "x"
+      ? {x0: guide.at, x1: guide.at, yref: "y domain", y0: 0, y1: 1}
+      : {y0: guide.at, y1: guide.at, xref: "x domain", x0: 0, x1: 1})}));
   const notes = marks.filter(({kind}) => kind === "note");
   const annotations = notes.map((note) => {
     const [dx, dy] = [note.dx * POINT_PX, note.dy * POINT_PX];
