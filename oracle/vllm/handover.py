@@ -67,7 +67,9 @@ class Workers:
         metadata = getattr(decided, "kv_connector_metadata", None)
         for rid, meta in (metadata.reqs_to_recv if metadata else {}).items():
             blocks = meta.local_block_ids[0] if meta.local_block_ids else ()
-            if any(meta.local_block_ids):
+            # A request that waits for KV, none of which any layer still reads, is reported, too
+            # (nixl/pull_worker.py). Older versions have nothing that says so.
+            if getattr(meta, "awaiting_kvs", False) or any(meta.local_block_ids):
                 script = scripts[rid]
                 fails = bool(script.handover.get("fails"))
                 script.load = [now_ns] if self._has_groups else [now_ns, len(blocks)]

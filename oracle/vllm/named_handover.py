@@ -21,6 +21,7 @@ _EAGLE = {
 _FULL, _STATES = {"kind": "full_attention"}, {"kind": "mamba"}
 _INSIDE = _STATES | {"prefill_checkpoint_alignment": 1}
 _WINDOW = {"kind": "sliding_window", "sliding_window": 20}
+_CHUNKS = {"kind": "chunked_local_attention", "attention_chunk_size": 16}
 _ALL_KEEP = {"prefix_cache_retention_interval": None}
 
 HANDOVER_CASES = {
@@ -103,6 +104,41 @@ HANDOVER_CASES = {
         _RECOMPUTE | _ALL_KEEP | {"num_gpu_blocks": 31, "kv_cache_groups": [_FULL, _STATES]},
         versions=NEW,
         handover=(0.02, 0.2),
+    ),
+    "decode_server_gives_up": Named(
+        "A request whose KV is lost waits for blocks of one behind it, until a client gives up",
+        Load(
+            num_requests=40,
+            longest_prompt=100,
+            longest_output=30,
+            impatient=0.7,
+            together=0.7,
+            gap_s=0.01,
+        ),
+        _RECOMPUTE
+        | {"num_gpu_blocks": 57, "block_size": 8, "max_model_len": 112}
+        | {"kv_cache_groups": [_FULL, _CHUNKS | {"count": 3}]},
+        versions=NEW,
+        handover=(0.003, 0.6),
+        seed=3,
+    ),
+    "decode_server_checkpoints": Named(
+        "A load leaves room for the checkpoints of others, whose chunks of this step are to come",
+        Load(
+            num_requests=60,
+            longest_prompt=120,
+            longest_output=40,
+            sharing=0.4,
+            together=0.8,
+            gap_s=0.005,
+        ),
+        _DECODE
+        | {"num_gpu_blocks": 15, "block_size": 32, "policy": "priority"}
+        | {"long_prefill_token_threshold": 24, "scheduler_reserve_full_isl": False}
+        | {"kv_cache_groups": [_FULL, _INSIDE | {"count": 2}], "prefix_cache_retention_interval": 0},
+        versions=NEW,
+        handover=(0.001, 0.0),
+        seed=5,
     ),
     "groups_states_drafts": Named(
         "Each draft has a state of its own; those of rejected drafts are used again",

@@ -70,6 +70,8 @@ class KvLoads:
         may_wait_for_ever: a prompt that takes nearly the whole pool never gets blocks beside those
             of its first step with drafts, until its client gives up (vLLM's, too).
         started: requests whose transfer begins with this decision, with the tokens found here.
+        has_chunk: requests with a chunk of their prompt in this decision. vLLM does not count it as
+            computed before the decision ends.
         is_last_chance: nothing else will free blocks: no step is in flight, and no KV on its way.
     """
 
@@ -79,6 +81,7 @@ class KvLoads:
         self.orphans: dict[str, tuple[RequestBlocks, int]] = {}
         self.started: list[tuple[VllmRequest, int]] = []
         self.is_last_chance = False
+        self.has_chunk: set[VllmRequest] = set()
         self._memory = memory
         self._leaves_out_last = config.has_states
         self._reserves = config.rules.reserves_for_loads
@@ -138,13 +141,15 @@ class KvLoads:
         num_blocks = memory.num_lookahead_blocks(num_ahead)
         for request in self._prefilling:
             if request.seq_len:
+                start = request.prefix_len if request in self.has_chunk else request.seq_len
                 num_tokens = request.num_tokens + num_ahead
-                rest = Chunk(request.seq_len, num_tokens, request.prefill_end, num_ahead)
+                rest = Chunk(start, num_tokens, request.prefill_end, num_ahead)
                 num_blocks += memory.num_blocks_for_rest(request.kv, rest)
         return num_blocks
 
     def admitted(self, request: VllmRequest) -> None:
         """A request is admitted; it may have more chunks to come."""
+        self.has_chunk.add(request)
         if request.pulls:
             # Nothing of its prompt has to be fetched.
             request.pulls = False

@@ -157,6 +157,8 @@ class WaitingPass:
         passed_over: list[tuple[VllmRequest, WaitingQueue]] = []
         budget, slots = steps.budget, self._drafting.row_slots
         most = self._config.max_active
+        if self._loads is not None:
+            self._loads.has_chunk = set(steps.chunks)
         self._may_pad = self._config.rules.pads_new_rows and not steps.has_prefilled
         self._beside_rows = steps.has_rows
         while budget > slots and len(running) < most:
@@ -227,10 +229,12 @@ class WaitingPass:
         """Whether a request that has lost its blocks keeps one behind it waiting that has some.
 
         vLLM would wait for ever: the first does not fit beside the second, whose KV has come, or is
-        lost, too, so that its blocks would be freed.
+        lost, too, so that its blocks would be freed. If a client will give up, it waits for that.
         """
         loads = self._loads
         if loads is None or not loads.is_last_chance:
+            return False
+        if any(each.spec.gives_up_ns is not None for each in self.holding.all()):
             return False
         holding = [each for each in self.holding.all() if each is not request]
         return len(holding) < len(self.holding) and any(
