@@ -135,7 +135,10 @@ HANDOVER_CASES = {
         _DECODE
         | {"num_gpu_blocks": 15, "block_size": 32, "policy": "priority"}
         | {"long_prefill_token_threshold": 24, "scheduler_reserve_full_isl": False}
-        | {"kv_cache_groups": [_FULL, _INSIDE | {"count": 2}], "prefix_cache_retention_interval": 0},
+        | {
+            "kv_cache_groups": [_FULL, _INSIDE | {"count": 2}],
+            "prefix_cache_retention_interval": 0,
+        },
         versions=NEW,
         handover=(0.001, 0.0),
         seed=5,
