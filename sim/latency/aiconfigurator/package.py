@@ -16,8 +16,6 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-import yaml
-
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator.deployment import (
@@ -165,7 +163,8 @@ def _read_yaml_in_c(perf_database: Any) -> None:
     The package reads the files of all GPUs for each deployment. Read in Python, they took a quarter
     of a search for deployments.
     """
-    if yaml.__with_libyaml__:
+    yaml = perf_database.yaml
+    if getattr(yaml, "__with_libyaml__", False):
         loader = yaml.CSafeLoader
         perf_database.yaml = SimpleNamespace(
             SafeLoader=loader, load=yaml.load, safe_load=partial(yaml.load, Loader=loader)
