@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page clients silicon compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page clients silicon compiled studies study-pictures policies oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed. What compiling needs
 # comes first (as in pyproject.toml, [build-system]): it goes on while the rest is installed.
@@ -154,6 +154,10 @@ studies: $(VENV)/.base
 		$(BIN)/simulate sweep scenarios/studies/$$name.yaml --out out/studies/$$name; \
 		$(BIN)/simulate report out/studies/$$name; \
 	done
+
+# The tables of docs/explanation/published-policies.md: all of them, or `make policies TABLE=two-tenants`.
+policies: $(VENV)/.dev compiled
+	$(BIN)/python -m bench.policies $(TABLE)
 
 # The pictures of docs/explanation/studies.md are the reports' first ones, in few colours to be small.
 FEW_COLOURS := import sys; from PIL import Image; \

@@ -4,7 +4,7 @@ Rule: in each round a tenant may start requests until the service of its request
 round's quantum; what it took too much is missing in its next round. A tenant that has nothing to
 send saves nothing up.
 
-Source: M. Shreedhar and G. Varghese, "Efficient fair queuing using deficit round robin", SIGCOMM
+Source: M. Shreedhar and G. Varghese, "Efficient fair queueing using deficit round robin", SIGCOMM
 1995, for packets of known sizes.
 
 What differs: nobody knows how long an output will be, so output tokens are charged when they are

@@ -15,6 +15,7 @@ from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import BasePolicy, ChunkRoom, QueueView
 from sim.sglang.request import SglangRequest
+from sim.sglang.served import Served
 from sim.user.objects import ClassKind, FailAt, UserClass, UserObject, load_class, shown
 
 _CONFIG = "SchedulerConfig"
@@ -94,10 +95,14 @@ class GuardedFairness:
 
 
 class GuardedAdmission:
-    """A user's admission; raises InputError where it raises, or selects what does not wait."""
+    """A user's admission; raises InputError where it raises, or selects what does not wait.
+
+    It may select nothing while requests run; if none does, nothing would ever change.
+    """
 
     def __init__(self, user: UserObject) -> None:
         self._user = user
+        self._served = Served()
 
     def candidates(
         self, waiting: Sequence[SglangRequest], num_slots: int
@@ -112,8 +117,11 @@ class GuardedAdmission:
             raise self._user.returned(
                 "candidates", "requests that do not wait, or not in the order of the queue"
             )
-        if waiting and not chosen:
-            raise self._user.returned("candidates", f"none of {len(waiting)} waiting requests")
+        self._served.since_last(waiting)
+        if waiting and not chosen and not self._served.running:
+            raise self._user.returned(
+                "candidates", f"none of {len(waiting)} waiting requests, and none runs"
+            )
         return chosen
 
 

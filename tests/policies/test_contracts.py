@@ -6,8 +6,10 @@ import pytest
 
 from sim.scenario.strict_yaml import yaml_text
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.user_rules import POLICY, GuardedPolicy
-from sim.testing.contracts import SchedulePolicyContract
+from sim.sglang.user_rules import ADMISSION as ADMISSION_KIND
+from sim.sglang.user_rules import POLICY as POLICY_KIND
+from sim.sglang.user_rules import GuardedAdmission, GuardedPolicy
+from sim.testing.contracts import AdmissionContract, SchedulePolicyContract
 from sim.testing.user_classes import simulate_both_ways
 from sim.user.objects import LoadedClass, UserClass
 from tests.policies.conftest import MODULES, SHIPPED
@@ -19,22 +21,36 @@ POLICIES = [
     "deadlines:LeastSlack",
     "vtc:VirtualTokenCounter",
     "drr:DeficitRoundRobin",
+    "dlpm:DeficitLongestPrefixMatch",
 ]
+ADMISSION = "past_future:PastFuture"
 
 
 def test_every_module_has_its_test():
-    assert {name.partition(":")[0] for name in POLICIES} == MODULES
+    assert {name.partition(":")[0] for name in (*POLICIES, ADMISSION)} == MODULES
 
 
-class TestShipped(SchedulePolicyContract):
-    """In the guard that a simulation puts around it."""
+def maker(name, kind, guard):
+    """Makes a shipped class's object in the guard that a simulation puts around it."""
+    module, _, cls = name.partition(":")
+    loaded = LoadedClass(getattr(import_module(module), cls), UserClass(kind=name), kind)
+    return lambda: guard(loaded.make(SchedulerConfig()))
+
+
+class TestPolicies(SchedulePolicyContract):
+    """All policies."""
 
     @pytest.fixture(params=POLICIES)
     def make_policy(self, request):
-        module, _, cls = request.param.partition(":")
-        named = UserClass(kind=request.param)
-        loaded = LoadedClass(getattr(import_module(module), cls), named, POLICY)
-        return lambda: GuardedPolicy(loaded.make(SchedulerConfig()))
+        return maker(request.param, POLICY_KIND, GuardedPolicy)
+
+
+class TestAdmissions(AdmissionContract):
+    """The only one."""
+
+    @pytest.fixture
+    def make_admission(self):
+        return maker(ADMISSION, ADMISSION_KIND, GuardedAdmission)
 
 
 def tenant(name, rate_rps):
@@ -77,10 +93,11 @@ SCENARIO = {
 }
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", [*POLICIES, ADMISSION])
 def test_fast_forward_changes_no_decision(name, tmp_path):
     """With tenants, shared prefixes, chunks and retractions, every request is served."""
-    scheduler = {**SCENARIO["scheduler"], "schedule_policy": name}
+    key = "admission" if name == ADMISSION else "schedule_policy"
+    scheduler = {**SCENARIO["scheduler"], key: name}
     path = tmp_path / "both-ways.yaml"
     path.write_text(yaml_text({**SCENARIO, "scheduler": scheduler}), encoding="utf-8")
     log = simulate_both_ways(path)

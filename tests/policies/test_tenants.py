@@ -6,12 +6,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from bench.policies import Run, service_gap
 from sim.scenario.strict_yaml import yaml_text
 from tests.policies.conftest import SHIPPED
 
 POOL_TOKENS = 2048
 LONGEST_PROMPT = 600
-# The paper's bound on the difference of two backlogged tenants, with weights 1 and 2: theorem 4.4.
+# The paper's bound on the difference of two backlogged tenants, with weights 1 and 2.
 BOUND = 2 * max(LONGEST_PROMPT, 2 * POOL_TOKENS)
 # A policy that notes, in each pass, the service that each tenant's requests have been given. It
 # asks the requests themselves, and not the policy's counters.
@@ -113,6 +114,29 @@ def test_service_of_backlogged_tenants_is_as_their_weights(service, name, settin
         given = service(name, weights=weights, **settings)
         shares = (given[-1] - given[0]) / [weights.get("many", 1), 1, weights.get("chatty", 1)]
         assert shares == pytest.approx([shares.mean()] * 3, rel=0.06)
+
+
+def test_dlpm_difference_of_backlogged_tenants_is_bounded_by_its_quantum(service):
+    """A tenant's credit is between a quantum and minus the most that it can owe at once."""
+    given = service("dlpm:DeficitLongestPrefixMatch", quantum_tokens=3000)
+    assert largest_difference(given) <= BOUND + 2 * 3000
+
+
+def test_dlpm_finds_nearly_as_much_as_lpm_and_is_fairer(run):
+    """Against the same order without credits, which a quantum without end is; and against VTC."""
+    fewer = [f"workload.parts.{i}.workload.num_requests={n}" for i, n in enumerate((600, 150, 150))]
+    hits, gaps = [], []
+    for policy in (
+        "vtc:VirtualTokenCounter",
+        "{kind: 'dlpm:DeficitLongestPrefixMatch', quantum_tokens: 2000}",
+        "{kind: 'dlpm:DeficitLongestPrefixMatch', quantum_tokens: 1000000000}",
+    ):
+        override = f"scheduler.schedule_policy={policy}"
+        log, summary = run(SHIPPED / "shared-prefixes.yaml", override, *fewer)
+        hits.append(summary["cache_hit_rate_pct"])
+        gaps.append(service_gap(15, 1)(Run(summary, log)))
+    assert hits[0] + 4 < hits[2] - 4 < hits[1]
+    assert gaps[1] < 0.5 * gaps[2]
 
 
 def test_drr_larger_quanta_are_longer_turns(service):
