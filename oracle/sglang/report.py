@@ -6,7 +6,7 @@ The exit code is 1 if any case differs.
 import sys
 from pathlib import Path
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, InvariantError
 from tests.support.conformance import (
     Line,
     ReferenceCase,
@@ -83,7 +83,7 @@ def main() -> int:
             continue
         try:
             verdict = disagreement(case, theirs)
-        except InputError as error:
+        except (InputError, InvariantError) as error:
             print(f"{case.name}: servetwin stops: {error}")
             num_refused += 1
             num_expected += "never fits" in str(error) or bool(ending(theirs))
