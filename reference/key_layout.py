@@ -15,6 +15,7 @@ from sim.scenario.autoscale_section import (
     ShrinkageSection,
     TimetableStep,
 )
+from sim.scenario.contest_section import ContestSection, TrafficSection
 from sim.scenario.fitted_section import FittedSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.schema import EdgeSection, Scenario, SloSection
@@ -160,5 +161,10 @@ PAGES = (
             _section("server", ServerKind),
             _section("plan.disaggregated", DisaggregatedSection),
         ),
+    ),
+    KeyPage(
+        "contest",
+        "Keys of contest",
+        (_section("contest", ContestSection), _section("traffic", TrafficSection)),
     ),
 )

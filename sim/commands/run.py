@@ -180,7 +180,7 @@ def _num_requests(workload: object) -> int:
 
 def _remarks(loaded: "LoadedScenario") -> Iterator[str]:
     """Remarks on sections and options of the scenario that have no effect on the run."""
-    for section in ("sweep", "tune", "plan"):
+    for section in ("sweep", "tune", "plan", "contest"):
         if getattr(loaded.scenario, section) is not None:
             yield f"{loaded.path}: runs without its {section} (see simulate {section})"
     if loaded.scenario.latency.kind == "linear":

@@ -27,6 +27,7 @@ def validate(file: Scenario, set_: Set = None) -> None:
     """Check a scenario and the files it names, without running it."""
     from sim.commands.output import print_line
     from sim.commands.running.simulate import handover_of
+    from sim.contest.plan import plan_contest
     from sim.des.routers.table import make_router
     from sim.report.plots import check_report_section
     from sim.scenario.build import build, located_errors
@@ -49,6 +50,8 @@ def validate(file: Scenario, set_: Set = None) -> None:
         text += f", a sweep of {counted(len(plan.points), 'point')}"
     if loaded.scenario.tune is not None:
         text += f", a search of {counted(plan_tune(loaded).num_trials, 'trial')}"
+    if loaded.scenario.contest is not None:
+        text += f", a contest of {counted(plan_contest(loaded).num_runs, 'run')}"
     print_line(text)
 
 

@@ -65,6 +65,17 @@ def t_quantile(degrees: int) -> float:
     return float(stdtrit(degrees, (1 + _LEVEL) / 2))
 
 
+def chance_of_mean(values: Sequence[float]) -> float:
+    """The two-sided p-value of Student's t test that the mean of independent runs is not zero."""
+    from scipy.special import stdtr
+
+    array = np.array(values, dtype=np.float64)
+    error = float(array.std(ddof=1)) / math.sqrt(len(values))
+    if error == 0:
+        return 0.0 if array.mean() else 1.0
+    return float(2 * stdtr(len(values) - 1, -abs(float(array.mean())) / error))
+
+
 # In edges of the unit square. For comparison: a quarter circle is at most 0.29 from its chord.
 MIN_DISTANCE = 0.1
 

@@ -88,6 +88,7 @@ class LazySection:
 
 if TYPE_CHECKING:
     from sim.scenario.autoscale_section import AutoscaleSection
+    from sim.scenario.contest_section import ContestSection
     from sim.scenario.fitted_section import FittedSection
     from sim.scenario.report_section import ReportSection
     from sim.scenario.search_sections import PlanSection, SweepSection, TuneSection
@@ -95,6 +96,7 @@ else:
     AutoscaleSection = Annotated[
         Any, LazySection("sim.scenario.autoscale_section", "AutoscaleSection")
     ]
+    ContestSection = Annotated[Any, LazySection("sim.scenario.contest_section", "ContestSection")]
     FittedSection = Annotated[Any, LazySection("sim.scenario.fitted_section", "FittedSection")]
     PlanSection = Annotated[Any, LazySection("sim.scenario.search_sections", "PlanSection")]
     ReportSection = Annotated[Any, LazySection("sim.scenario.report_section", "ReportSection")]
@@ -174,7 +176,7 @@ class SloSection(StrictModel):
 
 
 # Sections that do not affect a run: they say which runs to make and what to draw of the results.
-BESIDE_THE_RUN = frozenset({"sweep", "report", "tune", "plan"})
+BESIDE_THE_RUN = frozenset({"sweep", "report", "tune", "plan", "contest"})
 
 
 class Scenario(StrictModel):
@@ -240,6 +242,8 @@ class Scenario(StrictModel):
     """Ranges to search for the best settings. Only `simulate tune` reads it."""
     plan: PlanSection | None = None
     """GPUs and parallelism to choose from. Only `simulate plan` reads it."""
+    contest: ContestSection | None = None
+    """Schedulers that compete, and the traffic. Only `simulate contest` reads it."""
 
     @model_validator(mode="after")
     def _check_servers(self) -> Self:

@@ -1,0 +1,61 @@
+"""`simulate contest`: schedulers that compete under the same traffic."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.command_line import (
+    Backend,
+    Jobs,
+    OutputFormat,
+    RayAddress,
+    Resume,
+    Scenario,
+    Set,
+    command,
+    format_option,
+    out_option,
+)
+
+
+@command(user_code=True)
+def contest(
+    file: Scenario,
+    set_: Set = None,
+    jobs: Jobs = None,
+    executor: Annotated[Backend, typer.Option(help="where runs are made")] = Backend.PROCESS,
+    ray_address: RayAddress = None,
+    out: Annotated[
+        Path | None, out_option("folder for runs and results; default: FILE-contest")
+    ] = None,
+    resume: Resume = True,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
+) -> int:
+    """Compare the schedulers of a scenario's contest section: who wins, where, how surely."""
+    from sim.commands.output import check_folder, print_line, print_table
+    from sim.commands.running.contests import contest_in, report_failures
+    from sim.contest.files import contest_json, write_contest
+    from sim.contest.plan import plan_contest
+    from sim.contest.tables import overview_lines, overview_table
+    from sim.core.packed import name_of
+    from sim.scenario.build import check_packages
+    from sim.scenario.load import load_scenario
+    from sim.workers.choose import choose_executor, num_cores
+
+    planned = plan_contest(load_scenario(file, set_ or ()), set_ or ())
+    for base in planned.plan.bases.values():
+        check_packages(base)
+    workers = choose_executor(jobs, ray=executor is Backend.RAY, ray_address=ray_address)
+    out = out or Path(f"{name_of(file)}-contest")
+    check_folder(out, file)
+    results = contest_in(out, planned, workers, jobs=jobs or num_cores(), fresh=not resume)
+    written = write_contest(results, out)
+    if format_ is OutputFormat.JSON:
+        print_line(contest_json(results).rstrip())
+    else:
+        for line in overview_lines(results):
+            print_line(line)
+        print_table(overview_table(results, results.usual_load))
+        print_line(f"\nwritten: {', '.join(map(str, written))}")
+    return report_failures(results, out)

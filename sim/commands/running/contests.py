@@ -1,0 +1,93 @@
+"""Runs a contest into a folder."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from sim.commands.running.simulate import simulate_measured, summary_with_confidence
+from sim.commands.running.sweeps import prepare_folder
+from sim.contest.capacity import find_capacities
+from sim.contest.plan import Contest
+from sim.contest.results import ContestResults, run_contest
+from sim.contest.slowdown import slowdown_metrics
+from sim.contest.tables import failure_lines
+from sim.core.errors import InputError, say
+from sim.des.run import RunOptions
+from sim.metrics.summary import Summary
+from sim.report.progress import Estimate, Progress
+from sim.scenario.build import build
+from sim.scenario.load import LoadedScenario
+from sim.sweep.store import POINTS, PointStore, StoredPoints, point_file
+from sim.tables.table import counted
+from sim.workers.executor import TaskExecutor, code_version
+from sim.workers.process_pool import ProcessPool
+from sim.workload.traces.read import TraceReader
+
+
+def run_contest_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
+    """Simulate a scenario; returns its summary, with `contest`: what only contests measure."""
+    built = build(loaded, read_trace=read_trace)
+    log = simulate_measured(built, RunOptions())
+    summary = summary_with_confidence(log, built)
+    del summary["wall_seconds"]
+    return {**summary, "contest": slowdown_metrics(log, built)}
+
+
+def contest_in(
+    out: Path, contest: Contest, executor: TaskExecutor, *, jobs: int, fresh: bool = False
+) -> ContestResults:
+    """Run what is not stored in a folder yet; the folder is made if its parent exists.
+
+    With `fresh`, everything runs again; `jobs` is how many runs there are at a time, for the
+    estimate of the time left.
+    """
+    prepare_folder(out)
+    code = code_version()
+    store = PointStore(out / POINTS, code)
+    points = StoredPoints(store, executor, run_contest_point, code=code, fresh=fresh)
+    section, num_seeds = contest.section, len(contest.seeds)
+    unused = store.read(()).unused_in_words()
+    say(
+        f"contest: {len(section.contestants):,} contestants, {len(contest.traffic):,} kinds of"
+        f" traffic, {counted(len(section.loads), 'load')}, {counted(num_seeds, 'seed')}:"
+        f" {contest.num_runs:,} runs, and a search for each capacity{unused}"
+    )
+    try:
+        with ExitStack() as stack:
+            if isinstance(executor, ProcessPool):
+                # Its processes, and the traces that they have read, serve all runs.
+                stack.enter_context(executor)
+            capacities = find_capacities(contest, points, lambda *_: None)
+            say(f"contest: the capacities are found, with {points.num_run:,} new runs")
+            return run_contest(contest, capacities, points, _Watcher(stack, jobs))
+    except (KeyboardInterrupt, InputError):
+        if points.num_run:
+            say(f"contest: {points.num_run:,} more runs are stored; the same command runs the rest")
+        raise
+
+
+class _Watcher:
+    """Shows how many runs of the contest are done."""
+
+    def __init__(self, stack: ExitStack, jobs: int) -> None:
+        self._stack = stack
+        self._estimate = Estimate("contest", jobs)
+        self._shown: Progress | None = None
+        self._num_before = 0
+
+    def __call__(self, _num_settled: int, num_run: int, num_left: int) -> None:
+        if self._shown is None:
+            self._num_before = num_run
+            self._shown = self._stack.enter_context(Progress(num_left, text=lambda _: "runs"))
+        num_done = num_run - self._num_before
+        self._estimate.update(num_done, num_left)
+        self._shown.update(num_done, 0)
+
+
+def report_failures(results: ContestResults, out: Path) -> int:
+    """Say on stderr which contestants are out; returns the exit code."""
+    for (name, reason), (_, outcome) in zip(
+        failure_lines(results), results.failures.values(), strict=True
+    ):
+        where = out / POINTS / point_file(outcome.key)
+        say(f"contest: {name} is out: {reason} (its scenario: {where})")
+    return 1 if results.failures else 0

@@ -1,0 +1,1 @@
+"""Contests: schedulers that get the same traffic, and how surely they differ."""

@@ -1,0 +1,199 @@
+"""`simulate contest` from end to end: reproducible, extended, with contestants that fail."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+CONTEST = """\
+contest:
+  reference: fcfs
+  contestants:
+    fcfs: {scheduler.schedule_policy: fcfs}
+    lpm: {scheduler.schedule_policy: lpm}
+    vllm: {scheduler: {family: vllm, block_size: 16, num_gpu_blocks_override: 256}}
+  curve: [fcfs, lpm]
+  traffic: [own]
+  loads: [0.8, 1.5]
+  seeds: 3
+"""
+FILES = ("contest.json", "contest.csv", "contest.md", "report/index.html")
+CLASSES = '''\
+"""Policies that order the queue wrongly."""
+
+from sim.sglang.policies.policy import CacheBlind
+
+
+class Raises(CacheBlind):
+    def order(self, waiting, view):
+        if view.now_ns > 10**8:
+            raise ValueError("no order")
+        return list(waiting)
+
+
+class AdmitsNone(CacheBlind):
+    def order(self, waiting, view):
+        return []
+
+
+class AdmitsTwice(CacheBlind):
+    def order(self, waiting, view):
+        return [*waiting, *waiting]
+'''
+
+
+@pytest.fixture
+def contest(scenario_with):
+    """study.yaml with a contest of three."""
+    return scenario_with(CONTEST)
+
+
+def contents(folder):
+    return [Path(folder, name).read_bytes() for name in FILES]
+
+
+def read(folder):
+    return json.loads(Path(folder, "contest.json").read_text(encoding="utf-8"))
+
+
+def test_any_number_of_workers_and_another_hash_seed_give_the_same(
+    simulate, inline, python, contest
+):
+    """In this process, and by two workers of a process that hashes in another way."""
+    here = simulate("contest", contest, "--out", "here")
+    assert (here.code, len(here.err.splitlines())) == (0, 2)
+    there = python("-m", "sim", "contest", contest, "--out", "there", "--jobs", "2")
+    assert there.code == 0
+    assert contents("there") == contents("here")
+    assert there.out.replace("there", "here") == here.out
+
+
+def test_one_more_contestant_runs_alone(simulate, inline, contest):
+    """The others, and the search for the capacity, are those of the first contest."""
+    simulate("contest", contest, "--out", "out", "--set", "contest.seeds=[1, 2, 3]")
+    before, first = inline.num_run, read("out")
+    more = 'contest.contestants.lof={"scheduler.schedule_policy":"lof"}'
+    assert simulate("contest", contest, "--out", "out", "--set", more).code == 0
+    assert inline.num_run - before == 2 * 3
+    second = read("out")
+    assert [one["name"] for one in second["contestants"]] == ["fcfs", "lpm", "vllm", "lof"]
+    for old, new in zip(first["cells"], second["cells"], strict=False):
+        assert (new["metrics"], new["point_files"]) == (old["metrics"], old["point_files"])
+    simulate("contest", contest, "--out", "whole", "--set", more)
+    assert contents("whole")[:2] == contents("out")[:2]
+
+
+def test_each_row_can_be_run_again(simulate, inline, contest):
+    """The command of a row, from contest.csv, gives the run of the first seed to the bit."""
+    simulate("contest", contest, "--out", "out", "--set", "slo.ttft_ms=400")
+    with Path("out", "contest.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 2
+    for row, cell in zip(rows, read("out")["cells"], strict=True):
+        again = json.loads(simulate(*shlex.split(row["command"])[1:], "--format", "json").out)
+        stored = json.loads(Path("out", "points", cell["point_files"][0]).read_text())["summary"]
+        stored.pop("contest")
+        assert {name: again[name] for name in stored} == stored
+
+
+def test_contest_shows_what_it_found(simulate, inline, contest):
+    """A row for each contestant but the reference, at the load nearest to the capacity."""
+    ended = simulate("contest", contest)
+    lines = ended.out.splitlines()
+    assert lines[0].startswith("study: 3 contestants, 1 kind of traffic, 2 loads, 3 seeds")
+    assert max(map(len, lines[:-1])) <= 80
+    assert any("at 0.8 of the capacity" in line for line in lines)
+    assert {line.split()[0] for line in lines if line.startswith(("lpm", "vllm"))} == {
+        "lpm", "vllm",
+    }  # fmt: skip
+    text = Path("study-contest", "contest.md").read_text(encoding="utf-8")
+    assert text.count("<details>") == text.count("</details>") == 5
+    assert len(text) < 65_536
+    page = Path("study-contest", "report", "index.html").read_text(encoding="utf-8")
+    assert "lpm against fcfs" in page
+    assert "simulate run" in page
+    assert len(list(Path("study-contest", "report").glob("*.png"))) == 2
+
+
+def test_json_is_the_file(simulate, inline, contest):
+    ended = simulate("contest", contest, "--out", "out", "--format", "json")
+    assert ended.out == Path("out", "contest.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("Raises", "no order"), ("AdmitsNone", "order returned"), ("AdmitsTwice", "order returned")],
+)
+def test_contestant_that_fails_is_out(simulate, inline, contest, name, reason):
+    """The others go on; its card and a line on stderr say why, and the exit code is 1."""
+    Path("mine.py").write_text(CLASSES, encoding="utf-8")
+    more = f'contest.contestants.mine={{"scheduler.schedule_policy":"mine:{name}"}}'
+    ended = simulate("contest", contest, "--out", "out", "--set", more)
+    assert ended.code == 1
+    *_, line = ended.err.splitlines()
+    assert line.startswith("contest: mine is out: --set contest.contestants.mine=")
+    assert "scheduler.schedule_policy" in line
+    assert reason in line
+    assert "mine is out of the contest" in ended.out
+    found = read("out")
+    assert [one["out"] is not None for one in found["contestants"]] == [False] * 3 + [True]
+    assert {cell["contestant"] for cell in found["cells"]} == {"fcfs", "lpm", "vllm"}
+    simulate("contest", contest, "--out", "without")
+    assert found["cells"][0]["metrics"] == read("without")["cells"][0]["metrics"]
+
+
+def test_reference_that_fails_ends_the_contest(simulate, inline, contest):
+    Path("mine.py").write_text(CLASSES, encoding="utf-8")
+    raises = "contest.contestants.fcfs={scheduler.schedule_policy: 'mine:Raises'}"
+    ended = simulate("contest", contest, "--set", raises)
+    assert ended.code == 2
+    last = ended.err.splitlines()[-1]
+    assert last.startswith("simulate: study.yaml:")
+    assert "contest.reference: fcfs failed under traffic own" in last
+    assert not Path("study-contest", "contest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("contest.reference=nobody", "reference nobody is not a contestant"),
+        ("contest.traffic=[nothing]", "contest.traffic.0: unknown traffic 'nothing'"),
+        ("slo.ttft=3", "unknown key (did you mean ttft_ms?)"),
+        ("contest.contestants.lpm={scheduler.schedule_policy: 'no_such:Policy'}", "no module"),
+        ("contest.seeds=-1", "must be at least 1"),
+        ("contest=null", "has no contest section"),
+        ("slo={tpot_ms: 0.001}", "keeps the SLO for at most"),
+    ],
+)
+def test_bad_contest_is_refused(simulate, inline, contest, option, message):
+    ended = simulate("contest", contest, "--set", option)
+    assert ended.code == 2
+    assert ended.out == ""
+    last = ended.err.splitlines()[-1]
+    assert message in last
+    assert len(last) <= 300 + len("simulate: ")
+    assert not Path("study-contest", "contest.json").exists()
+
+
+def test_interrupted_contest_goes_on(simulate, inline, contest):
+    """After Ctrl-C, the same command runs the rest, and ends with the same files."""
+    simulate("contest", contest, "--out", "whole")
+    num_all = inline.num_run
+    inline.num_run, inline.num_before_ctrl_c = 0, num_all - 4
+    assert simulate("contest", contest, "--out", "cut").code == 130
+    inline.num_before_ctrl_c = None
+    assert simulate("contest", contest, "--out", "cut").code == 0
+    assert inline.num_run == num_all
+    assert contents("cut") == contents("whole")
+
+
+def test_run_says_that_it_leaves_out_the_contest(simulate, contest):
+    assert "runs without its contest (see simulate contest)" in simulate("run", contest).err
+
+
+def test_validate_checks_the_contest(simulate, contest):
+    assert "a contest of 18 runs" in simulate("validate", contest).out
+    ended = simulate("validate", contest, "--set", "contest.traffic=[nothing]")
+    assert (ended.code, ended.out) == (2, "")
