@@ -87,10 +87,10 @@ def _rich(table: Table) -> "RichTable":
 
 # Files that commands write into their folders, and that a command may be given to read.
 _RESULTS = (
-    "fit.json", "fleet.csv", "measured.jsonl.gz", "over-time.csv", "requests.csv",
-    "requests.parquet", "results.csv", "results.json", "results.parquet", "run.jsonl.gz",
-    "scenario.json", "scenario.yaml", "server.json", "summary.json", "timeline.csv",
-    "tokens.jsonl.gz", "validation.json", "workload.jsonl.gz",
+    "contest.csv", "contest.json", "contest.md", "fit.json", "fleet.csv", "measured.jsonl.gz",
+    "over-time.csv", "requests.csv", "requests.parquet", "results.csv", "results.json",
+    "results.parquet", "run.jsonl.gz", "scenario.json", "scenario.yaml", "server.json",
+    "summary.json", "timeline.csv", "tokens.jsonl.gz", "validation.json", "workload.jsonl.gz",
 )  # fmt: skip
 
 

@@ -37,13 +37,13 @@ class _Point(NamedTuple):
 
 
 def draw_contest(results: ContestResults) -> list[Drawn]:
-    """A picture for each kind of wait; none if nothing was found in any cache."""
+    """A picture for each kind of wait, at the highest load; none if no cache had anything."""
     traffic = [each for each in results.traffic if _has_hits(results, each)]
     return [_draw(results, traffic, BY_NAME[name]) for name in _WAITS if traffic]
 
 
 def _has_hits(results: ContestResults, traffic: Traffic) -> bool:
-    cells = (Cell(name, traffic.name, results.usual_load) for name in results.contestants)
+    cells = (Cell(name, traffic.name, results.loads[-1]) for name in results.contestants)
     return any(results.interval(cell, BY_NAME[_HITS]).mean for cell in cells)
 
 
@@ -58,7 +58,7 @@ def _draw(results: ContestResults, traffic: Sequence[Traffic], wait: Measure) ->
     layout = Layout.of(len(traffic))
     panels = [_panel(results, each, wait, styles, curve, ends) for each in traffic]
     label = MetricName.of(wait.name).label
-    title = f"Cache hit rate against {label}, at {load_in_words(results.usual_load)}"
+    title = f"Cache hit rate against {label}, at {load_in_words(results.loads[-1])}"
     legend = [*styles.values(), *([] if ends is None else [ends])]
     picture = Picture(panels=panels, columns=layout.columns, size_px=layout.size_px, title=title,
                       legend=legend)  # fmt: skip
@@ -84,7 +84,7 @@ def _panel(
 ) -> Panel:
     points = {}
     for name, style in styles.items():
-        cell = Cell(name, traffic.name, results.usual_load)
+        cell = Cell(name, traffic.name, results.loads[-1])
         point = _Point(style, *(results.interval(cell, each) for each in (wait, BY_NAME[_HITS])))
         if point.x.mean is not None and point.y.mean is not None:
             points[name] = point

@@ -64,7 +64,7 @@ class ContestResults:
 
     @property
     def usual_load(self) -> float:
-        """The load that is nearest to the capacity: pictures and the first table show it."""
+        """The load that is nearest to the capacity: the first table shows it."""
         return min(self.loads, key=lambda load: abs(load - 1))
 
     @cached_property

@@ -3,9 +3,12 @@
 import csv
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.sweep.test_ray_cluster import StandIn
 
 CONTEST = """\
 contest:
@@ -68,6 +71,15 @@ def test_any_number_of_workers_and_another_hash_seed_give_the_same(
     assert there.code == 0
     assert contents("there") == contents("here")
     assert there.out.replace("there", "here") == here.out
+
+
+def test_ray_gives_the_same(simulate, inline, contest, monkeypatch):
+    """With a stand-in for Ray, whose runs end in another order than they began."""
+    simulate("contest", contest, "--out", "here")
+    monkeypatch.setitem(sys.modules, "ray", StandIn())
+    ended = simulate("contest", contest, "--out", "ray", "--executor", "ray")
+    assert ended.code == 0
+    assert contents("ray") == contents("here")
 
 
 def test_one_more_contestant_runs_alone(simulate, inline, contest):
@@ -197,3 +209,22 @@ def test_validate_checks_the_contest(simulate, contest):
     assert "a contest of 18 runs" in simulate("validate", contest).out
     ended = simulate("validate", contest, "--set", "contest.traffic=[nothing]")
     assert (ended.code, ended.out) == (2, "")
+
+
+def test_recorded_trace_shows_nothing(simulate, inline, contest):
+    """All its seeds are one run: a difference has no interval and no mark."""
+    rows = [
+        {"timestamp": 30 * n, "input_length": 100 + n, "output_length": 9, "hash_ids": [n % 5]}
+        for n in range(60)
+    ]
+    Path("trace.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    trace = "{kind: trace, format: mooncake, path: trace.jsonl}"
+    option = f"contest.traffic=[{{name: recorded, workload: {trace}}}]"
+    assert simulate("contest", contest, "--out", "out", "--set", option).code == 0
+    found = [
+        one for cell in read("out")["cells"] for one in cell["differences"].values() if one["mean"]
+    ]
+    assert found
+    assert {(one["low"], one["chance"], one["verdict"]) for one in found} == {
+        (None, None, "none shown"),
+    }  # fmt: skip

@@ -70,17 +70,20 @@ class _Watcher:
 
     def __init__(self, stack: ExitStack, jobs: int) -> None:
         self._stack = stack
-        self._estimate = Estimate("contest", jobs)
-        self._shown: Progress | None = None
+        self._jobs = jobs
+        self._shown: tuple[Estimate, Progress] | None = None
         self._num_before = 0
 
     def __call__(self, _num_settled: int, num_run: int, num_left: int) -> None:
         if self._shown is None:
+            # The first call comes when the first run begins.
             self._num_before = num_run
-            self._shown = self._stack.enter_context(Progress(num_left, text=lambda _: "runs"))
+            progress = self._stack.enter_context(Progress(num_left, text=lambda _: "runs"))
+            self._shown = Estimate("contest", self._jobs), progress
+        estimate, progress = self._shown
         num_done = num_run - self._num_before
-        self._estimate.update(num_done, num_left)
-        self._shown.update(num_done, 0)
+        estimate.update(num_done, num_left)
+        progress.update(num_done, 0)
 
 
 def report_failures(results: ContestResults, out: Path) -> int:
