@@ -1,0 +1,90 @@
+"""Differences of a contest: per traffic and load, over all traffic, without those who failed."""
+
+import pytest
+
+from sim.contest.capacity import Capacity
+from sim.contest.measures import BY_NAME
+from sim.contest.results import Cell, ContestResults, Overall
+from sim.metrics.registry import Better
+from sim.workers.executor import TaskOutcome, TaskStatus
+
+TTFT, JAIN = BY_NAME["p99_ttft_ms"], BY_NAME["jain_throughput"]
+# By how much a contestant's p99 TTFT is above the reference's, by traffic.
+FACTORS = {"fcfs": {"own": 1.0, "mine": 1.0}, "lpm": {"own": 2.0, "mine": 0.5},
+           "vllm": {"own": 1.21, "mine": 1.0}}  # fmt: skip
+
+
+def summary(cell, seed):
+    """A run; only traffic `mine` has tenants. Seeds differ tenfold, ratios by a percent."""
+    factor = FACTORS[cell.contestant][cell.traffic]
+    ttft_ms = 10**seed * factor * (1.0 if factor == 1 else 1.01 ** (seed - 2))
+    jain = (0.9 if cell.contestant == "fcfs" else 0.8) if cell.traffic == "mine" else None
+    return {"p99_ttft_ms": ttft_ms, "jain_throughput": jain, "duration": seed, "mean_ttft_ms": 1}
+
+
+@pytest.fixture
+def results(planned):
+    """The results of a contest; the runs of these contestants with seed 3 under `mine` failed."""
+
+    def make(failed=()):
+        contest = planned()
+        outcomes = {}
+        for name in contest.settings:
+            for traffic in contest.traffic:
+                for load in contest.section.loads:
+                    cell = Cell(name, traffic.name, load)
+                    outcomes[cell] = tuple(
+                        TaskOutcome("key", TaskStatus.BAD_INPUT, message="no order")
+                        if name in failed and (traffic.name, seed) == ("mine", 3)
+                        else TaskOutcome("key", TaskStatus.DONE, summary(cell, seed))
+                        for seed in contest.seeds
+                    )
+        capacities = {traffic.name: Capacity(1.0, 1.0, 0.9) for traffic in contest.traffic}
+        return ContestResults(contest, capacities, outcomes)
+
+    return make
+
+
+def test_difference_of_a_cell_is_that_of_its_traffic(results):
+    found = results().differences(TTFT)
+    assert set(found) == {
+        Cell(name, traffic, load)
+        for name in ("lpm", "vllm")
+        for traffic in ("own", "mine")
+        for load in (0.8, 1.2)
+    }
+    assert found[Cell("lpm", "own", 0.8)].mean == pytest.approx(100)
+    assert found[Cell("lpm", "own", 0.8)].verdict(TTFT.better) == "worse"
+    assert found[Cell("lpm", "mine", 0.8)].verdict(TTFT.better) == "better"
+    assert found[Cell("vllm", "mine", 1.2)].verdict(TTFT.better) == "same"
+
+
+def test_difference_over_all_traffic_is_the_mean_ratio(results):
+    """Twice and half as long is as long; 1.21 and 1 are 10 % longer."""
+    found = results().overall(TTFT)
+    assert found[Overall("lpm", 0.8)].mean == pytest.approx(0, abs=1e-9)
+    assert found[Overall("vllm", 0.8)].mean == pytest.approx(10)
+
+
+def test_traffic_without_a_value_does_not_count(results):
+    found = results().overall(JAIN)[Overall("lpm", 1.2)]
+    assert found.mean == pytest.approx(-0.1)
+    assert found.verdict(Better.HIGHER) == "worse"
+    assert results().differences(JAIN)[Cell("lpm", "own", 0.8)].mean is None
+
+
+def test_contestant_with_a_failed_run_takes_no_part(results):
+    found = results(failed=["lpm"])
+    assert found.contestants == ["fcfs", "vllm"]
+    assert {name for name, _, _ in found.differences(TTFT)} == {"vllm"}
+    cell, outcome = found.failures["lpm"]
+    assert (cell, outcome.message) == (Cell("lpm", "mine", 0.8), "no order")
+
+
+def test_the_correction_is_over_all_contestants_traffic_and_loads(results):
+    """Of two contestants, two kinds of traffic and two loads the surest counts eight times."""
+    found = results().differences(TTFT)
+    surest = min(one.chance for one in found.values())
+    assert len(found) == 8
+    assert 0 < surest < 0.001
+    assert min(one.corrected for one in found.values()) == pytest.approx(8 * surest)
