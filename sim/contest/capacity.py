@@ -14,6 +14,8 @@ from sim.workers.executor import TaskStatus
 
 # The rate is found to this share.
 _STEP = 0.05
+# More seeds do not move the capacity: so a contest that is extended by seeds runs these alone.
+_MAX_SEEDS = 5
 
 
 class Capacity(NamedTuple):
@@ -21,8 +23,8 @@ class Capacity(NamedTuple):
 
     Attributes:
         factor: how much faster than the traffic's own rate.
-        rate_rps: requests sent per second at that rate, mean over the seeds; None: not defined.
-        attainment: the share of requests within the SLO there, mean over the seeds.
+        rate_rps: requests sent per second at that rate, mean over its seeds; None: not defined.
+        attainment: the share of requests within the SLO there, mean over its seeds.
     """
 
     factor: float
@@ -50,13 +52,13 @@ def find_capacities(
     """The capacity under each traffic, by its name.
 
     The search is made twice: with the first seed alone, which says roughly where it is; then with
-    all seeds, from there. What is run at a time does not depend on the number of workers.
+    the first five seeds, from there. What is run at a time does not depend on the number of workers.
 
     Raises:
         InputError: the reference failed, or misses the SLO however slowly requests come.
     """
     searches = [_Search(traffic, Loads((1,), _STEP), {}) for traffic in contest.traffic]
-    num_seeds = len(contest.seeds)
+    num_seeds = min(len(contest.seeds), _MAX_SEEDS)
     for used in (1, num_seeds)[: min(num_seeds, 2)]:
         while open_ones := [one for one in searches if one.next_load is not None]:
             _try(contest, open_ones, used, points, watcher)

@@ -178,7 +178,7 @@ def traffic_table(results: ContestResults) -> Table:
     ]
     note = (
         f"Capacity: the largest rate, in steps of 5 %, at which {results.reference} keeps the SLO"
-        f" for {number(100 * results.contest.section.min_slo_attainment)} % of requests."
+        f" for {100 * results.contest.section.min_slo_attainment:g} % of requests."
     )
     columns = [*columns_of(["traffic", "what it is"]), *columns_of(numbers=[
         "capacity requests/s", "SLO met there %",

@@ -43,7 +43,7 @@ class ContestSection(StrictModel):
     `workload`, and sections. Without it: all that ships."""
     loads: Annotated[tuple[_Load, ...], Field(strict=False, min_length=1)] = (0.6, 1.0, 1.4)
     """How fast requests come, as shares of the capacity: the largest rate at which the reference
-    keeps the SLO. In ascending order. Unit: share."""
+    keeps the SLO, found with the first five seeds. In ascending order. Unit: share."""
     seeds: (
         Annotated[int, Field(ge=1, le=1000)]
         | Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
