@@ -52,7 +52,7 @@ def find_capacities(
     """The capacity under each traffic, by its name.
 
     The search is made twice: with the first seed alone, which says roughly where it is; then with
-    the first five seeds, from there. What is run at a time does not depend on the number of workers.
+    the first five seeds, from there. What is run does not depend on the number of workers.
 
     Raises:
         InputError: the reference failed, or misses the SLO however slowly requests come.

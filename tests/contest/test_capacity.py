@@ -51,6 +51,16 @@ def test_all_seeds_decide(planned):
     assert found["own"].attainment == pytest.approx((0.95 + 0.95 + 0.85) / 3)
 
 
+def test_seeds_after_the_fifth_leave_the_capacity(planned):
+    """So a contest with more seeds runs these alone."""
+    found = []
+    for num_seeds in (5, 8):
+        contest = planned(f"contest.seeds={num_seeds}")
+        server = Server(contest.plan, {"synthetic": 20, "mix": 6}, seed_rps=2)
+        found.append((find_capacities(contest, server, lambda *_: None), server.num_run))
+    assert found[0] == found[1]
+
+
 def test_traffic_that_never_keeps_the_slo_is_named(planned):
     contest = planned()
     server = Server(contest.plan, {"synthetic": 20, "mix": 0})
