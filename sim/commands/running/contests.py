@@ -47,9 +47,10 @@ def contest_in(
     section, num_seeds = contest.section, len(contest.seeds)
     unused = store.read(()).unused_in_words()
     say(
-        f"contest: {len(section.contestants):,} contestants, {len(contest.traffic):,} kinds of"
-        f" traffic, {counted(len(section.loads), 'load')}, {counted(num_seeds, 'seed')}:"
-        f" {contest.num_runs:,} runs, and a search for each capacity{unused}"
+        f"contest: {counted(len(section.contestants), 'contestant')},"
+        f" {counted(len(contest.traffic), 'kind')} of traffic,"
+        f" {counted(len(section.loads), 'load')}, {counted(num_seeds, 'seed')}:"
+        f" {counted(contest.num_runs, 'run')}, and a search for each capacity{unused}"
     )
     try:
         with ExitStack() as stack:
