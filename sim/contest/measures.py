@@ -46,8 +46,8 @@ MEASURES = (
     Measure("starved_pct", "starved %", _LOWER, "difference"),
     Measure("short_slowdown", "slowdown of short requests", _LOWER, "ratio"),
     Measure("long_slowdown", "slowdown of long requests", _LOWER, "ratio"),
-    Measure("jain_slowdown", "Jain's index of the tenants' slowdowns", _HIGHER, "difference"),
-    Measure("jain_throughput", "Jain's index of the tenants' throughput", _HIGHER, "difference"),
+    Measure("jain_slowdown", "Jain's index of slowdowns %", _HIGHER, "difference", 100.0),
+    Measure("jain_throughput", "Jain's index of throughput %", _HIGHER, "difference", 100.0),
     Measure("stops", "retractions and preemptions", _LOWER, "difference"),
     Measure("request_throughput", "throughput requests/s", _HIGHER, "ratio"),
 )
