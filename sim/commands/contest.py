@@ -1,7 +1,7 @@
 """`simulate contest`: schedulers that compete under the same traffic."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from sim.command_line import (
     out_option,
 )
 
+if TYPE_CHECKING:
+    from sim.contest.plan import Contest
+
 
 @command(user_code=True)
 def contest(
@@ -27,9 +30,21 @@ def contest(
     executor: Annotated[Backend, typer.Option(help="where runs are made")] = Backend.PROCESS,
     ray_address: RayAddress = None,
     out: Annotated[
-        Path | None, out_option("folder for runs and results; default: FILE-contest")
+        Path | None,
+        out_option("folder for runs and results; default: FILE-contest, or FILE-attack"),
     ] = None,
     resume: Resume = True,
+    attack: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="search for the traffic under which this contestant is worst beside the"
+            " reference; no contest is held",
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(min=3, max=100_000, help="with --attack: how many traces are tried")
+    ] = 300,
     format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
 ) -> int:
     """Compare the schedulers of a scenario's contest section: who wins, where, how surely."""
@@ -46,6 +61,8 @@ def contest(
     planned = plan_contest(load_scenario(file, set_ or ()), set_ or ())
     for base in planned.plan.bases.values():
         check_packages(base)
+    if attack is not None:
+        return _attack(planned, attack, trials, out or Path(f"{name_of(file)}-attack"), format_)
     workers = choose_executor(jobs, ray=executor is Backend.RAY, ray_address=ray_address)
     out = out or Path(f"{name_of(file)}-contest")
     check_folder(out, file)
@@ -59,3 +76,24 @@ def contest(
         print_table(overview_table(results, results.usual_load))
         print_line(f"\nwritten: {', '.join(map(str, written))}")
     return report_failures(results, out)
+
+
+def _attack(
+    planned: "Contest", name: str, num_trials: int, out: Path, format_: OutputFormat
+) -> int:
+    """Search for the worst traffic of a contestant, and write what was found."""
+    from sim.commands.output import print_line
+    from sim.commands.running.attacks import attack_in
+    from sim.contest.attack.files import attack_json, attack_lines, commands, write_attack
+
+    duel, found = attack_in(out, planned, name, num_trials)
+    written = write_attack(duel, found, out)
+    if format_ is OutputFormat.JSON:
+        print_line(attack_json(duel, found).rstrip())
+        return 0
+    for line in attack_lines(duel, found):
+        print_line(line)
+    for contestant, command_line in commands(duel).items():
+        print_line(f"\n{contestant}: {command_line}")
+    print_line(f"\nwritten: {', '.join(map(str, written))}")
+    return 0

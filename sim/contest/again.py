@@ -1,4 +1,4 @@
-"""The command that runs a row of a contest again."""
+"""The command that runs a row of a contest, or a trace of an attack, again."""
 
 import os
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from sim.contest.plan import factor_of
+from sim.contest.plan import Contest, factor_of
 from sim.contest.results import Cell, ContestResults
 from sim.scenario.overrides import FILE_KEYS
-from sim.sweep.plan import SEED, canonical
+from sim.sweep.plan import SEED, Settings, canonical
 
 
 def run_command(results: ContestResults, cell: Cell) -> str:
@@ -21,6 +21,11 @@ def run_command(results: ContestResults, cell: Cell) -> str:
         **contest.settings_of(cell.contestant, traffic, factor),
         SEED: contest.seeds[0],
     }
+    return command_of(contest, settings)
+
+
+def command_of(contest: Contest, settings: Settings) -> str:
+    """The command that runs the contest's scenario with these settings, from this folder."""
     here = {key: _from_here(key, value, contest.base.base_dir) for key, value in settings.items()}
     texts = [*contest.overrides, *(f"{key}={canonical(value)}" for key, value in here.items())]
     options = [f"--set {quote(text)}" for text in texts]

@@ -16,7 +16,8 @@ from sim.workload.kinds.stats import scaled
 
 # What all contestants must have in common.
 _SHARED = (*BESIDE_THE_RUN, SEED, "slo", "name", "workload", "warmup", "cooldown", "pools")
-_CONTESTANT = "contestant"
+# The setting of a run that names its contestant.
+CONTESTANT = "contestant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,11 @@ class Contestants(Plan):
 
     def vary(self, settings: Settings) -> LoadedScenario:
         """The scenario of a contestant with these values."""
-        base = self.bases[str(settings[_CONTESTANT])]
+        base = self.bases[str(settings[CONTESTANT])]
         changes = [
             Change(key, value, f"{base.path}: contest: {key}={shorten(canonical(value))}")
             for key, value in settings.items()
-            if key != _CONTESTANT
+            if key != CONTESTANT
         ]
         return vary(base, changes)
 
@@ -80,14 +81,14 @@ class Contest:
     def points(self, contestant: str, traffic: Traffic, factor: float) -> tuple[Point, ...]:
         """The runs of a contestant under some traffic, one for each seed."""
         own = self.traffic_settings(contestant, traffic, factor)
-        return self.plan.with_seeds({_CONTESTANT: contestant, **own}, self.seeds)
+        return self.plan.with_seeds({CONTESTANT: contestant, **own}, self.seeds)
 
     def traffic_settings(
         self, contestant: str, traffic: Traffic, factor: float
     ) -> dict[str, YamlValue]:
         """Those of them that make the traffic, and its pool."""
         settings: dict[str, YamlValue] = {"workload": traffic.workload}
-        base = {_CONTESTANT: contestant, **settings}
+        base = {CONTESTANT: contestant, **settings}
         scenario = self.plan.vary(base).scenario
         # As many requests at every load: so runs take equally long, and all have a p99.
         faster = scaled(scenario.workload, factor, 1.0)
@@ -165,7 +166,7 @@ def _check_runs(contest: Contest) -> None:
                 slow, fast = (
                     contest.plan.vary(
                         {
-                            _CONTESTANT: name,
+                            CONTESTANT: name,
                             **contest.traffic_settings(name, traffic, factor),
                         }
                     )

@@ -48,7 +48,7 @@ class OptunaSearch:
     """
 
     def __init__(self, space: Space, first: Places | None, *, seed: int, num_trials: int) -> None:
-        self._optuna = _load_optuna()
+        self._optuna = load_optuna()
         self._space = space
         self._distributions = {
             key: _distribution(self._optuna, axis) for key, axis in space.axes.items()
@@ -127,7 +127,7 @@ def _distribution(optuna: Any, axis: Axis) -> Any:
     return kinds.CategoricalDistribution(tuple(range(axis.num_values)))
 
 
-def _load_optuna() -> Any:
+def load_optuna() -> Any:
     try:
         import optuna
     except ImportError:
