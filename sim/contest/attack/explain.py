@@ -74,11 +74,13 @@ def _compared(requests: RequestColumns, victim: int) -> Mapping[str, Bools]:
 
 
 def _above(values: Int64, victim: int) -> Bools:
-    return values > values[victim]
+    above: Bools = values > values[victim]
+    return above
 
 
 def _below(values: Int64, victim: int) -> Bools:
-    return values < values[victim]
+    below: Bools = values < values[victim]
+    return below
 
 
 def _latency_s(requests: RequestColumns, row: int) -> float:
