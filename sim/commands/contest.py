@@ -17,9 +17,12 @@ from sim.command_line import (
     format_option,
     out_option,
 )
+from sim.core.errors import InputError
 
 if TYPE_CHECKING:
     from sim.contest.plan import Contest
+
+_TRIALS = 300
 
 
 @command(user_code=True)
@@ -43,8 +46,11 @@ def contest(
         ),
     ] = None,
     trials: Annotated[
-        int, typer.Option(min=3, max=100_000, help="with --attack: how many traces are tried")
-    ] = 300,
+        int | None,
+        typer.Option(
+            min=3, max=100_000, help="with --attack: how many traces are tried; default 300"
+        ),
+    ] = None,
     format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
 ) -> int:
     """Compare the schedulers of a scenario's contest section: who wins, where, how surely."""
@@ -62,7 +68,11 @@ def contest(
     for base in planned.plan.bases.values():
         check_packages(base)
     if attack is not None:
-        return _attack(planned, attack, trials, out or Path(f"{name_of(file)}-attack"), format_)
+        out = out or Path(f"{name_of(file)}-attack")
+        check_folder(out, file)
+        return _attack(planned, attack, trials or _TRIALS, out, format_)
+    if trials is not None:
+        raise InputError("--trials: goes with --attack only")
     workers = choose_executor(jobs, ray=executor is Backend.RAY, ray_address=ray_address)
     out = out or Path(f"{name_of(file)}-contest")
     check_folder(out, file)
