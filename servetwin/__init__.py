@@ -1,4 +1,4 @@
-"""servetwin from Python: run scenarios, sweeps and searches, compare, and load what was written.
+"""servetwin from Python: runs, sweeps, searches and contests, and what was written of them.
 
     import servetwin as st
 
@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from servetwin.loading import load
     from servetwin.run_result import RunResult, run
     from servetwin.scenario import Scenario
-    from servetwin.searches import PlanResult, TuneResult, plan, tune
+    from servetwin.searches import (
+        ContestResult,
+        PlanResult,
+        TuneResult,
+        contest,
+        plan,
+        tune,
+    )
     from servetwin.sweep_result import SweepResult, sweep
     from sim.core.errors import InputError
 
 __all__ = [
     "Comparison",
+    "ContestResult",
     "InputError",
     "PlanResult",
     "RunResult",
@@ -33,6 +41,7 @@ __all__ = [
     "TuneResult",
     "__version__",
     "compare",
+    "contest",
     "load",
     "plan",
     "run",
@@ -42,6 +51,7 @@ __all__ = [
 
 _PLACES = {
     "Comparison": "servetwin.comparison",
+    "ContestResult": "servetwin.searches",
     "InputError": "sim.core.errors",
     "PlanResult": "servetwin.searches",
     "RunResult": "servetwin.run_result",
@@ -49,6 +59,7 @@ _PLACES = {
     "SweepResult": "servetwin.sweep_result",
     "TuneResult": "servetwin.searches",
     "compare": "servetwin.comparison",
+    "contest": "servetwin.searches",
     "load": "servetwin.loading",
     "plan": "servetwin.searches",
     "run": "servetwin.run_result",

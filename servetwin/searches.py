@@ -1,4 +1,4 @@
-"""Search for the best settings, or for the cheapest deployments, from Python."""
+"""Search for the best settings or the cheapest deployments, and hold contests, from Python."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Scenario, Settings, Source, scenario_of
-from sim.commands.running import plans, sweeps
-from sim.core.errors import InputError
+from sim.commands.running import contests, plans, sweeps
+from sim.contest.files import contest_rows, write_contest
+from sim.contest.pictures import draw_contest
+from sim.contest.plan import plan_contest
+from sim.contest.results import ContestResults
+from sim.contest.tables import card_table, overview_lines, overview_table, where_lines
+from sim.core.errors import InputError, unknown_name
 from sim.family.launch_command import LaunchCommand
 from sim.report.capacity_tables import certainty_lines, deployments_table, plan_in_words
 from sim.report.search_tables import best_table, method_in_words, verdicts
@@ -26,8 +31,10 @@ from sim.sweep.tune.plan import plan_tune
 from sim.sweep.tune.results import TuneResults
 from sim.sweep.tune.search import search_of
 from sim.tables.table import Table, fitted
+from sim.workers.choose import choose_executor, num_cores
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 
@@ -126,6 +133,63 @@ class TuneResult:
         return html_of(method_in_words(results), [best_table(results)], verdicts(results))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ContestResult:
+    """What a contest found; `print` shows how each contestant differs from the reference.
+
+    Attributes:
+        results: the contest, as the modules of `sim.contest` take it.
+    """
+
+    results: ContestResults
+
+    @cached_property
+    def frame(self) -> "DataFrame":
+        """One row for each contestant, traffic and load, as in `contest.csv`."""
+        found: DataFrame = frames().frame_of_rows(list(contest_rows(self.results)))
+        return found
+
+    def card(self, name: str) -> str:
+        """A contestant's card: its differences by traffic, and where it is better or worse.
+
+        Raises:
+            InputError: there is no such contestant, it is the reference, or it is out.
+        """
+        known = self.results.challengers
+        if name not in known:
+            raise InputError(unknown_name("contestant", name, known))
+        return _text(name, card_table(self.results, name), list(where_lines(self.results, name)))
+
+    @with_one_line_errors
+    def plot(self, wait: str = "p99_ttft_ms") -> "Figure":
+        """The cache hit rate against a wait, under each traffic.
+
+        Args:
+            wait: `p99_ttft_ms`, or `max_wait_ms`, the longest wait for a first batch.
+
+        Raises:
+            InputError: there is no such picture: of another metric, or if nothing was cached.
+        """
+        from sim.report.figures.render import matplotlib_figure
+
+        drawn = draw_contest(self.results)
+        if wait not in drawn:
+            raise InputError(unknown_name("picture", wait, drawn))
+        return matplotlib_figure(drawn[wait].picture)
+
+    @property
+    def _table(self) -> Table:
+        return overview_table(self.results, self.results.usual_load)
+
+    def __repr__(self) -> str:
+        heading, *remarks = overview_lines(self.results)
+        return _text(heading, self._table, remarks)
+
+    def _repr_html_(self) -> str:
+        heading, *remarks = overview_lines(self.results)
+        return html_of(heading, [self._table], remarks)
+
+
 @contextmanager
 def _folder(out: Path | str | None, jobs: int | None) -> Iterator[Path]:
     """The folder for points: `out`, which is kept, or a temporary one.
@@ -199,3 +263,36 @@ def tune(
         launches = sweeps.launches_of_winner(asked, results)
         sweeps.write_tune(folder, asked, results, launches)
     return TuneResult(results, launches)
+
+
+@with_one_line_errors
+def contest(
+    scenario: Source,
+    settings: Settings | None = None,
+    *,
+    jobs: int | None = None,
+    out: Path | str | None = None,
+) -> ContestResult:
+    """Let the contestants of a scenario's `contest` section compete under the same traffic.
+
+    Args:
+        scenario: as for `run`.
+        settings: values by key path; `contest` may be among them.
+        jobs: how many processes; None: one for each core.
+        out: a folder for points and results, as `simulate contest --out` writes it; points that it
+            has are not run again. None: nothing is kept on disk.
+
+    Raises:
+        InputError: the section is invalid, the folder cannot be used, or the reference fails.
+    """
+    planned = plan_contest(scenario_of(scenario, settings).loaded)
+    for base in planned.plan.bases.values():
+        check_packages(base)
+    with _folder(out, jobs) as folder:
+        workers = choose_executor(jobs, ray=False, ray_address=None)
+        results = contests.contest_in(
+            folder, planned, workers, jobs=jobs or num_cores(), quiet=True
+        )
+        if out is not None:
+            write_contest(results, folder)
+    return ContestResult(results)

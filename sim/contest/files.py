@@ -22,7 +22,7 @@ RESULTS, TABLE, CARDS, REPORT = "contest.json", "contest.csv", "contest.md", "re
 def write_contest(results: ContestResults, out: Path) -> list[Path]:
     """Write all files; contest.json comes last, so if it exists, the others are complete."""
     remove_file(out / RESULTS)
-    table_of_rows(list(_rows(results))).write_csv(out / TABLE)
+    table_of_rows(list(contest_rows(results))).write_csv(out / TABLE)
     write_text(out / CARDS, contest_markdown(results))
     pages = write_report(contest_page(results), out / REPORT)
     write_text(out / RESULTS, contest_json(results))
@@ -84,7 +84,7 @@ def _cell(results: ContestResults, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _rows(results: ContestResults) -> Iterator[dict[str, Any]]:
+def contest_rows(results: ContestResults) -> Iterator[dict[str, Any]]:
     """A row for each cell: its means, and how it differs from the reference."""
     for cell in _cells(results):
         row: dict[str, Any] = cell._asdict()

@@ -30,7 +30,7 @@ def contest_page(results: ContestResults) -> Page:
         confidence_lines(results.confidence),
         f"Out of the contest: {lost}; its card says why." if lost else "",
         "",
-        page_figures(draw_contest(results)),
+        page_figures(list(draw_contest(results).values())),
         list(_tables(results)),
         results.contest.base.raw,
     )

@@ -36,10 +36,10 @@ class _Point(NamedTuple):
     y: MeanInterval
 
 
-def draw_contest(results: ContestResults) -> list[Drawn]:
+def draw_contest(results: ContestResults) -> dict[str, Drawn]:
     """A picture for each kind of wait, at the highest load; none if no cache had anything."""
     traffic = [each for each in results.traffic if _has_hits(results, each)]
-    return [_draw(results, traffic, BY_NAME[name]) for name in _WAITS if traffic]
+    return {name: _draw(results, traffic, BY_NAME[name]) for name in _WAITS if traffic}
 
 
 def _has_hits(results: ContestResults, traffic: Traffic) -> bool:

@@ -33,20 +33,27 @@ def run_contest_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summar
 
 
 def contest_in(
-    out: Path, contest: Contest, executor: TaskExecutor, *, jobs: int, fresh: bool = False
+    out: Path,
+    contest: Contest,
+    executor: TaskExecutor,
+    *,
+    jobs: int,
+    fresh: bool = False,
+    quiet: bool = False,
 ) -> ContestResults:
     """Run what is not stored in a folder yet; the folder is made if its parent exists.
 
     With `fresh`, everything runs again; `jobs` is how many runs there are at a time, for the
-    estimate of the time left.
+    estimate of the time left. With `quiet`, nothing is printed.
     """
     prepare_folder(out)
+    tell = _nobody if quiet else say
     code = code_version()
     store = PointStore(out / POINTS, code)
     points = StoredPoints(store, executor, run_contest_point, code=code, fresh=fresh)
     section, num_seeds = contest.section, len(contest.seeds)
     unused = store.read(()).unused_in_words()
-    say(
+    tell(
         f"contest: {counted(len(section.contestants), 'contestant')},"
         f" {counted(len(contest.traffic), 'kind')} of traffic,"
         f" {counted(len(section.loads), 'load')}, {counted(num_seeds, 'seed')}:"
@@ -57,13 +64,20 @@ def contest_in(
             if isinstance(executor, ProcessPool):
                 # Its processes, and the traces that they have read, serve all runs.
                 stack.enter_context(executor)
-            capacities = find_capacities(contest, points, lambda *_: None)
-            say(f"contest: the capacities are found, with {points.num_run:,} new runs")
-            return run_contest(contest, capacities, points, _Watcher(stack, jobs))
+            capacities = find_capacities(contest, points, _nobody)
+            tell(f"contest: the capacities are found, with {points.num_run:,} new runs")
+            watcher = _nobody if quiet else _Watcher(stack, jobs)
+            return run_contest(contest, capacities, points, watcher)
     except (KeyboardInterrupt, InputError):
         if points.num_run:
-            say(f"contest: {points.num_run:,} more runs are stored; the same command runs the rest")
+            tell(
+                f"contest: {points.num_run:,} more runs are stored; the same command runs the rest"
+            )
         raise
+
+
+def _nobody(*_: object) -> None:
+    """Told instead of a user."""
 
 
 class _Watcher:
