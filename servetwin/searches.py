@@ -12,8 +12,6 @@ from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Scenario, Settings, Source, scenario_of
 from sim.commands.running import contests, plans, sweeps
-from sim.contest.files import contest_rows, write_contest
-from sim.contest.pictures import draw_contest
 from sim.contest.plan import plan_contest
 from sim.contest.results import ContestResults
 from sim.contest.tables import card_table, overview_lines, overview_table, where_lines
@@ -146,6 +144,8 @@ class ContestResult:
     @cached_property
     def frame(self) -> "DataFrame":
         """One row for each contestant, traffic and load, as in `contest.csv`."""
+        from sim.contest.files import contest_rows
+
         found: DataFrame = frames().frame_of_rows(list(contest_rows(self.results)))
         return found
 
@@ -170,6 +170,7 @@ class ContestResult:
         Raises:
             InputError: there is no such picture: of another metric, or if nothing was cached.
         """
+        from sim.contest.pictures import draw_contest
         from sim.report.figures.render import matplotlib_figure
 
         drawn = draw_contest(self.results)
@@ -294,5 +295,7 @@ def contest(
             folder, planned, workers, jobs=jobs or num_cores(), quiet=True
         )
         if out is not None:
+            from sim.contest.files import write_contest
+
             write_contest(results, folder)
     return ContestResult(results)

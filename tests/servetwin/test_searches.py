@@ -1,4 +1,4 @@
-"""`servetwin.plan` and `servetwin.tune`: what the commands find, in Python."""
+"""`servetwin.plan`, `tune` and `contest`: what the commands find, in Python."""
 
 import csv
 from pathlib import Path
@@ -73,3 +73,35 @@ def test_tune_finds_what_its_command_writes(tmp_path):
 def test_bad_searches_are_one_line(call, settings, message):
     with pytest.raises(st.InputError, match=message):
         call(SMOKE, settings, jobs=0)
+
+
+CONTEST = {
+    "slo": {"ttft_ms": 500, "tpot_ms": 50},
+    "workload.num_requests": 40,
+    "contest": {
+        "reference": "fcfs",
+        "contestants": {
+            name: {"scheduler.schedule_policy": name} for name in ("fcfs", "lpm", "lof")
+        },
+        "traffic": ["own"],
+        "loads": [1.2],
+        "seeds": 3,
+    },
+}
+
+
+def test_contest_finds_what_its_command_writes(tmp_path, capfd):
+    """Nothing is said on the way; a card and a picture for those that are not the reference."""
+    found = st.contest(SMOKE, CONTEST, jobs=1, out=tmp_path / "out")
+    assert capfd.readouterr().err == ""
+    rows = rows_of(tmp_path / "out" / "contest.csv")
+    assert found.frame["contestant"].tolist() == [row["contestant"] for row in rows]
+    assert found.frame["p99_ttft_ms"].tolist() == [float(row["p99_ttft_ms"]) for row in rows]
+    assert "3 contestants" in repr(found)
+    assert "<table" in found._repr_html_()
+    assert "p99 TTFT" in found.card("lpm")
+    assert len(found.plot().axes) == 1
+    with pytest.raises(st.InputError, match="unknown contestant 'fcfs'"):
+        found.card("fcfs")
+    with pytest.raises(st.InputError, match="unknown picture 'tpot'"):
+        found.plot("tpot")
