@@ -45,7 +45,7 @@ def explain(
     from calibrate.commands.modes import is_scenario
     from calibrate.explain.causes import explain as find_causes
     from calibrate.explain.report import document, sentences, table
-    from calibrate.explain.side import side_of_log, side_of_scenario
+    from calibrate.explain.run import run_of_log, run_of_scenario
     from sim.commands.output import check_folder, print_line, print_table
     from sim.core.errors import InputError
     from sim.core.files import json_text
@@ -55,13 +55,13 @@ def explain(
     if out is not None:
         check_folder(out, before)
         check_folder(out, after)
-    sides = [
-        side_of_scenario(path, set_ or ())
+    runs = [
+        run_of_scenario(path, set_ or ())
         if is_scenario(path.name)
-        else side_of_log(path, base_dir, skip or 0)
+        else run_of_log(path, base_dir, skip or 0)
         for path in (before, after)
     ]
-    explanation = find_causes(*sides)
+    explanation = find_causes(*runs)
     text = json_text(document(explanation))
     if out is not None:
         from calibrate.explain.files import write_explanation

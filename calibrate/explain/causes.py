@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrate.explain.parted import Parted, first_parting
-from calibrate.explain.side import Side, World
+from calibrate.explain.run import Run, Setup
 from calibrate.explain.words import (
     decode_words,
     gap_words,
@@ -87,8 +87,8 @@ class Explanation:
         parted: where the two runs first do different things; None: they never do.
     """
 
-    before: Side
-    after: Side
+    before: Run
+    after: Run
     before_ms: Means
     after_ms: Means
     causes: Sequence[Cause]
@@ -122,7 +122,7 @@ class _Ladder(NamedTuple):
     num_finished: int
 
 
-def explain(before: Side, after: Side) -> Explanation:
+def explain(before: Run, after: Run) -> Explanation:
     """Put each difference into a simulation, one after another, there and back.
 
     Raises:
@@ -154,15 +154,15 @@ def explain(before: Side, after: Side) -> Explanation:
     )
 
 
-def _climbed(start: Side, end: Side) -> _Ladder:
-    world = start.world
-    log, steps = world.simulated_with_steps()
+def _climbed(start: Run, end: Run) -> _Ladder:
+    setup = start.setup
+    log, steps = setup.simulated_with_steps()
     start_ms = here_ms = figures_ms(log, start.name)
     num_finished = int(finished_mask(log.requests).sum())
     rungs: dict[str, _Rung] = {}
     for name, detail, change in _differences(start, end):
-        world = change(world)
-        log, unlike_pct = world.simulated()
+        setup = change(setup)
+        log, unlike_pct = setup.simulated()
         next_ms = figures_ms(log, f"{start.name} with {name} of {end.name}")
         effect_ms = {key: next_ms[key] - here_ms[key] for key in FIGURES}
         here_ms = next_ms
@@ -226,60 +226,60 @@ def _matters(cause: Cause, before_ms: Means) -> bool:
     return any(abs(cause.effect_ms[key]) > _NOTHING * before_ms[key] for key in LATENCIES)
 
 
-_Change = Callable[[World], World]
+_Change = Callable[[Setup], Setup]
 
 
-def _differences(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
+def _differences(before: Run, after: Run) -> Iterator[tuple[str, str, _Change]]:
     """Each difference: its name, how it was and is, and the change that takes it over."""
-    words = traffic_words(before.world.workload, after.world.workload)
-    yield "traffic", words, lambda world: replace(world, workload=after.world.workload)
+    words = traffic_words(before.setup.workload, after.setup.workload)
+    yield "traffic", words, lambda setup: replace(setup, workload=after.setup.workload)
     yield from _settings(before, after)
     yield from _fleet(before, after)
-    if before.world.servers.host != after.world.servers.host:
-        host, number = after.world.servers.host, after.world.servers.num_front_ends
+    if before.setup.servers.host != after.setup.servers.host:
+        host, number = after.setup.servers.host, after.setup.servers.num_front_ends
         yield (
             "front end",
             "what happens to a request before and after the engine",
-            lambda world: replace(
-                world, servers=world.servers._replace(host=host, num_front_ends=number)
+            lambda setup: replace(
+                setup, servers=setup.servers._replace(host=host, num_front_ends=number)
             ),
         )
     yield from _step_times(before, after)
 
 
-def _step_times(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
+def _step_times(before: Run, after: Run) -> Iterator[tuple[str, str, _Change]]:
     """The three times of a step, and the stalls."""
-    of_after = after.world
+    of_after = after.setup
     yield (
         "prefill steps",
         prefill_words(before, after),
-        lambda world: replace(world, prefill=of_after.prefill),
+        lambda setup: replace(setup, prefill=of_after.prefill),
     )
     yield (
         "decode steps",
         decode_words(before, after),
-        lambda world: replace(world, decode=of_after.decode),
+        lambda setup: replace(setup, decode=of_after.decode),
     )
     yield (
         "between steps",
         gap_words(before, after),
-        lambda world: replace(world, gaps=of_after.gaps),
+        lambda setup: replace(setup, gaps=of_after.gaps),
     )
-    if before.world.stalls or of_after.stalls:
-        words = " -> ".join(stall_words(side.world.stalls) for side in (before, after))
-        yield "stalls", words, lambda world: replace(world, stalls=of_after.stalls)
+    if before.setup.stalls or of_after.stalls:
+        words = " -> ".join(stall_words(run.setup.stalls) for run in (before, after))
+        yield "stalls", words, lambda setup: replace(setup, stalls=of_after.stalls)
 
 
-def _fleet(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
+def _fleet(before: Run, after: Run) -> Iterator[tuple[str, str, _Change]]:
     """How many servers there are, and which one a request goes to."""
-    old, new = before.world, after.world
-    sizes = [(world.num_servers, world.num_ranks, world.autoscale) for world in (old, new)]
+    old, new = before.setup, after.setup
+    sizes = [(setup.num_servers, setup.num_ranks, setup.autoscale) for setup in (old, new)]
     if sizes[0] != sizes[1]:
         yield (
             "servers",
             f"{_fleet_words(old)} -> {_fleet_words(new)}",
-            lambda world: replace(
-                world,
+            lambda setup: replace(
+                setup,
                 num_servers=new.num_servers,
                 num_ranks=new.num_ranks,
                 autoscale=new.autoscale,
@@ -289,28 +289,28 @@ def _fleet(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
         yield (
             "router",
             f"{_router_words(before)} -> {_router_words(after)}",
-            lambda world: replace(world, router=new.router),
+            lambda setup: replace(setup, router=new.router),
         )
 
 
-def _fleet_words(world: World) -> str:
-    ranks = f" of {world.num_ranks} ranks" if world.num_ranks > 1 else ""
-    most = "up to " if world.autoscale is not None else ""
-    return f"{most}{world.num_servers}{ranks}"
+def _fleet_words(setup: Setup) -> str:
+    ranks = f" of {setup.num_ranks} ranks" if setup.num_ranks > 1 else ""
+    most = "up to " if setup.autoscale is not None else ""
+    return f"{most}{setup.num_servers}{ranks}"
 
 
-def _router_words(side: Side) -> str:
-    router = side.scenario.router
+def _router_words(run: Run) -> str:
+    router = run.scenario.router
     return router if isinstance(router, str) else str(getattr(router, "kind", router))
 
 
-def _settings(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
+def _settings(before: Run, after: Run) -> Iterator[tuple[str, str, _Change]]:
     """The settings of the scheduler that differ, one after another, and the size of its pool."""
     old, new = before.scenario.scheduler, after.scenario.scheduler
     if type(old) is not type(new):
-        config = after.world.servers.config
+        config = after.setup.servers.config
         detail = f"{old.family} -> {new.family}, and all settings"
-        yield "scheduler", detail, lambda world: _with_config(world, config)
+        yield "scheduler", detail, lambda setup: _with_config(setup, config)
         return
     names = [name for name in type(old).model_fields if getattr(old, name) != getattr(new, name)]
     taken: dict[str, Any] = {name: getattr(new, name) for name in names if name in _POOL_KEYS}
@@ -330,7 +330,7 @@ def _settings(before: Side, after: Side) -> Iterator[tuple[str, str, _Change]]:
             yield (*_joined(waiting), _config_change(config))
             waiting.clear()
     if waiting:
-        yield (*_joined(waiting), _config_change(after.world.servers.config))
+        yield (*_joined(waiting), _config_change(after.setup.servers.config))
 
 
 def _joined(settings: Sequence[tuple[str, str]]) -> tuple[str, str]:
@@ -339,8 +339,8 @@ def _joined(settings: Sequence[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _config_change(config: Any) -> _Change:
-    return lambda world: _with_config(world, config)
+    return lambda setup: _with_config(setup, config)
 
 
-def _with_config(world: World, config: Any) -> World:
-    return replace(world, servers=world.servers._replace(config=config))
+def _with_config(setup: Setup, config: Any) -> Setup:
+    return replace(setup, servers=setup.servers._replace(config=config))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from calibrate.explain.side import Side
+from calibrate.explain.run import Run
 from calibrate.explain.times import Stall
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.runlog.json_lines import Line
@@ -54,11 +54,11 @@ def stall_words(stalls: Sequence[Stall]) -> str:
     return f"{when}{more}"
 
 
-def prefill_words(before: Side, after: Side) -> str:
+def prefill_words(before: Run, after: Run) -> str:
     return _ratio_words(before, after, prefills=True)
 
 
-def decode_words(before: Side, after: Side) -> str:
+def decode_words(before: Run, after: Run) -> str:
     """How much longer a decode step takes, and whether it lost its CUDA graph."""
     words = _ratio_words(before, after, prefills=False)
     old, new = _eager_pct(before.steps), _eager_pct(after.steps)
@@ -76,9 +76,9 @@ def _eager_pct(steps: Sequence[Line]) -> float | None:
     return 100 * sum(not step["padded_rows"] for step in decodes) / len(decodes)
 
 
-def _ratio_words(before: Side, after: Side, *, prefills: bool) -> str:
+def _ratio_words(before: Run, after: Run, *, prefills: bool) -> str:
     """The median, over AFTER's steps, of their time by what BEFORE would have needed."""
-    old, new = before.world.prefill(), after.times()
+    old, new = before.setup.prefill(), after.times()
     if new is None:
         return "as the scenario's step times have it"
     ratios = [
@@ -88,9 +88,9 @@ def _ratio_words(before: Side, after: Side, *, prefills: bool) -> str:
     return f"{np.median(ratios):.2f} times as long (median)" if ratios else ""
 
 
-def gap_words(before: Side, after: Side) -> str:
+def gap_words(before: Run, after: Run) -> str:
     """How much longer the host takes between two steps."""
-    old, new = before.world.gaps(), after.times()
+    old, new = before.setup.gaps(), after.times()
     if new is None:
         return "as the scenario's step times have it"
     more_ns = [

@@ -3,7 +3,7 @@
 import pytest
 
 from calibrate.explain.causes import explain
-from calibrate.explain.side import side_of_log
+from calibrate.explain.run import run_of_log
 from sim.scenario.load import load_scenario_text
 from tests.support.made_up_device import MS, US, USUAL, Times, serve
 
@@ -59,15 +59,15 @@ FAULTS = {
 def explained(folder, fault, seed=3):
     """Two runs, and why they differ. `fault`: the second run's times, or settings."""
     text = SCENARIO.format(seed=seed)
-    sides = []
+    runs = []
     for name, times, options in (
         ("before", USUAL, []),
         ("after", fault.get("times", USUAL), fault.get("options", [])),
     ):
         path = folder / f"{name}.jsonl"
         serve(path, load_scenario_text(text, options), times)
-        sides.append(side_of_log(path))
-    return explain(*sides)
+        runs.append(run_of_log(path))
+    return explain(*runs)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -3,19 +3,19 @@
 import re
 
 from calibrate.explain.causes import explain
-from calibrate.explain.side import side_of_log
+from calibrate.explain.run import run_of_log
 from tests.support.vllm_server import MEASURED, write_as_run_log
 
 FAULTS = "vllm-0.26-h100-llama-3.1-8b-faults"
 
 
-def explained(folder, *runs):
-    sides = []
-    for number, run in enumerate(runs):
+def explained(folder, *recorded):
+    runs = []
+    for number, run in enumerate(recorded):
         path = folder / f"{number}.jsonl"
         write_as_run_log(run, path)
-        sides.append(side_of_log(path, MEASURED))
-    return explain(*sides)
+        runs.append(run_of_log(path, MEASURED))
+    return explain(*runs)
 
 
 def test_a_process_that_was_stopped_three_times_is_found_to_the_second(tmp_path):

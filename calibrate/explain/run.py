@@ -36,7 +36,7 @@ from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class Setup:
     """Everything that the times of a run's requests follow from, each part of either run.
 
     Attributes:
@@ -103,7 +103,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Run:
     """One of the two runs.
 
     Attributes:
@@ -111,7 +111,7 @@ class Side:
         scenario: its scenario.
         pool_tokens: size of its KV pool.
         base_dir: what paths in the scenario are relative to.
-        world: what its times follow from.
+        setup: what its times follow from.
         log, steps: what was measured; None, and empty, for a scenario.
     """
 
@@ -119,17 +119,17 @@ class Side:
     scenario: Scenario
     pool_tokens: int
     base_dir: Path
-    world: World
+    setup: Setup
     log: RunLog | None
     steps: Sequence[Line]
 
     def times(self) -> RecordedTimes | None:
         """The recorded times; None for a scenario."""
-        made = self.world.prefill()
+        made = self.setup.prefill()
         return made if isinstance(made, RecordedTimes) else None
 
     def config_with(self, settings: Mapping[str, Any], pool_tokens: int) -> ServerConfig:
-        """This side's server with some settings of its scheduler's section changed.
+        """This run's server with some settings of its scheduler's section changed.
 
         Raises:
             InputError: the settings do not go together.
@@ -140,7 +140,7 @@ class Side:
         return scheduler_config_with_pool(scenario, pool_tokens, base_dir=self.base_dir)
 
 
-def side_of_log(path: Path, base_dir: Path | None = None, skip: int = 0) -> Side:
+def run_of_log(path: Path, base_dir: Path | None = None, skip: int = 0) -> Run:
     """Read the log of a real run.
 
     Args:
@@ -151,39 +151,39 @@ def side_of_log(path: Path, base_dir: Path | None = None, skip: int = 0) -> Side
     Raises:
         InputError: the log is bad, or is of several servers.
     """
-    run = rebuild(path, base_dir, skip)
-    times = RecordedTimes(run.recorded.steps, overlaps=run.overlaps)
+    rebuilt = rebuild(path, base_dir, skip)
+    times = RecordedTimes(rebuilt.recorded.steps, overlaps=rebuilt.overlaps)
 
     def make() -> StepTimes:
         return times.from_the_beginning()
 
-    world = World(
-        workload=run.workload,
-        servers=Servers(run.config, ()),
+    setup = Setup(
+        workload=rebuilt.workload,
+        servers=Servers(rebuilt.config, ()),
         prefill=make,
         decode=make,
         gaps=make,
         stalls=times.stalls(),
     )
-    return Side(
-        name=run.name,
-        scenario=run.scenario,
-        pool_tokens=run.recorded.meta["max_total_tokens"],
+    return Run(
+        name=rebuilt.name,
+        scenario=rebuilt.scenario,
+        pool_tokens=rebuilt.recorded.meta["max_total_tokens"],
         base_dir=base_dir or path.parent,
-        world=world,
-        log=run.log,
-        steps=_of_one_server(run),
+        setup=setup,
+        log=rebuilt.log,
+        steps=_of_one_server(rebuilt),
     )
 
 
-def _of_one_server(run: RebuiltRun) -> list[Line]:
-    if len({step["replica"] for step in run.recorded.steps}) > 1:
+def _of_one_server(rebuilt: RebuiltRun) -> list[Line]:
+    if len({step["replica"] for step in rebuilt.recorded.steps}) > 1:
         reason = "has several servers; calibrate explain compares runs of one"
-        raise InputError(f"{run.recorded.path}: {reason}")
-    return run.recorded.steps
+        raise InputError(f"{rebuilt.recorded.path}: {reason}")
+    return rebuilt.recorded.steps
 
 
-def side_of_scenario(path: Path, overrides: Sequence[str] = ()) -> Side:
+def run_of_scenario(path: Path, overrides: Sequence[str] = ()) -> Run:
     """Read a scenario; `overrides` of its keys are those of `--set`.
 
     Raises:
@@ -200,7 +200,7 @@ def side_of_scenario(path: Path, overrides: Sequence[str] = ()) -> Side:
         fresh = build(built.loaded) if scenario.latency.kind == "recorded" else built
         return ModelTimes(next(each_latency(fresh.latencies)))
 
-    world = World(
+    setup = Setup(
         workload=built.workload,
         servers=servers_of(built),
         num_servers=len(built.latencies),
@@ -211,12 +211,12 @@ def side_of_scenario(path: Path, overrides: Sequence[str] = ()) -> Side:
         decode=make,
         gaps=make,
     )
-    return Side(
+    return Run(
         name=path.name,
         scenario=scenario,
         pool_tokens=built.scheduler.pool_tokens,
         base_dir=base_dir,
-        world=world,
+        setup=setup,
         log=None,
         steps=(),
     )
