@@ -1,11 +1,17 @@
 """`calibrate explain`: why one run is slower than another."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sim.command_line import OutputFormat, Set, command, format_option, out_option
+
+
+def _set_option(side: str) -> Any:
+    return typer.Option(
+        f"--set-{side}", metavar="KEY.PATH=VALUE", help=f"as --set, of {side.upper()} alone"
+    )
 
 
 @command(user_code=True)
@@ -32,6 +38,8 @@ def explain(
         ),
     ] = None,
     set_: Set = None,
+    set_before: Annotated[list[str] | None, _set_option("before")] = None,
+    set_after: Annotated[list[str] | None, _set_option("after")] = None,
     skip: Annotated[
         int | None,
         typer.Option(min=1, help="leave the first N requests of each log out of all means"),
@@ -52,14 +60,18 @@ def explain(
 
     if set_ and not any(is_scenario(path.name) for path in (before, after)):
         raise InputError("--set: only with a scenario (.yaml)")
+    own = {"--set-before": (before, set_before or []), "--set-after": (after, set_after or [])}
+    for option, (path, changes) in own.items():
+        if changes and not is_scenario(path.name):
+            raise InputError(f"{option}: {path} is a log; only keys of a scenario can be set")
     if out is not None:
         check_folder(out, before)
         check_folder(out, after)
     runs = [
-        run_of_scenario(path, set_ or ())
+        run_of_scenario(path, [*(set_ or ()), *changes])
         if is_scenario(path.name)
         else run_of_log(path, base_dir, skip or 0)
-        for path in (before, after)
+        for path, changes in own.values()
     ]
     explanation = find_causes(*runs)
     text = json_text(document(explanation))

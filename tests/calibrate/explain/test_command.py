@@ -117,6 +117,22 @@ def test_explain_names_what_a_scenario_changed(tmp_path, capsys, first_cause, be
     assert found["unexplained_ms"]["ttft_ms"] == pytest.approx(0, abs=1e-6)
 
 
+def test_explain_sets_keys_of_one_run_alone(fleets, capsys):
+    """One file is both runs; what --set says of both is no difference, and comes first."""
+    both = ["--set", "replicas=2", "--set", "router=least-loaded"]
+    options = ["--set-before", "replicas=3", "--set-after", "replicas=1"]
+    assert main(["explain", fleets[0], fleets[0], "--format", "json", *both, *options]) == 0
+    (cause,) = json.loads(capsys.readouterr().out)["causes"]
+    assert (cause["name"], cause["detail"]) == ("servers", "3 -> 1")
+
+
+def test_explain_sets_no_keys_of_a_log(fleets, tmp_path, capsys):
+    log = tmp_path / "real.jsonl"
+    assert main(["explain", fleets[0], str(log), "--set-after", "seed=2"]) == 2
+    expected = f"calibrate: --set-after: {log} is a log; only keys of a scenario can be set\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_explain_skips_the_first_requests_of_a_log(tmp_path, capsys):
     text = SCENARIO.format(seed=3)
     for name, times in (("before", USUAL), ("after", SLOWER)):
