@@ -52,7 +52,7 @@ def explain(
     """
     from calibrate.commands.modes import is_scenario
     from calibrate.explain.causes import explain as find_causes
-    from calibrate.explain.report import document, sentences, table
+    from calibrate.explain.report import document, parts_table, sentences, table
     from calibrate.explain.run import run_of_log, run_of_scenario
     from sim.commands.output import check_folder, print_line, print_table
     from sim.core.errors import InputError
@@ -83,6 +83,8 @@ def explain(
         print_line(text.rstrip())
         return
     print_table(table(explanation))
+    print_line("")
+    print_table(parts_table(explanation))
     print_line("")
     for sentence in sentences(explanation):
         print_line(sentence)

@@ -1,7 +1,7 @@
 """Where two runs first do different things."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sim.runlog.json_lines import Line
@@ -13,12 +13,14 @@ class Parted:
     """The first step that is not the same in both runs.
 
     Attributes:
-        server: number of the server.
+        pool: name of the server's pool; empty without pools.
+        server: number of the server, or of the rank, in its pool.
         step: its number on this server.
         before_ns, after_ns: when it was decided; None: this run has no such step.
         before, after: what it computes, in words.
     """
 
+    pool: str
     server: int
     step: int
     before_ns: int | None
@@ -27,17 +29,23 @@ class Parted:
     after: str
 
 
-def first_parting(before: Sequence[Line], after: Sequence[Line]) -> Parted | None:
+# From a server's number in the log to its pool, and its number there.
+Place = Callable[[int], tuple[str, int]]
+
+
+def first_parting(
+    before: tuple[Sequence[Line], Place], after: tuple[Sequence[Line], Place]
+) -> Parted | None:
     """Compare the steps of two runs, server by server, by what they compute and for whom."""
-    old, new = _by_server(before), _by_server(after)
+    old, new = (_by_server(steps, place) for steps, place in (before, after))
     found = [_parting(server, old[server], new[server]) for server in sorted({*old, *new})]
     return min(filter(None, found), key=_time_ns, default=None)
 
 
-def _by_server(steps: Sequence[Line]) -> defaultdict[int, list[Line]]:
-    of_server: defaultdict[int, list[Line]] = defaultdict(list)
+def _by_server(steps: Sequence[Line], place: Place) -> defaultdict[tuple[str, int], list[Line]]:
+    of_server: defaultdict[tuple[str, int], list[Line]] = defaultdict(list)
     for step in steps:
-        of_server[step["replica"]].append(step)
+        of_server[place(step["replica"])].append(step)
     return of_server
 
 
@@ -45,7 +53,9 @@ def _time_ns(parted: Parted) -> int:
     return min(when for when in (parted.before_ns, parted.after_ns) if when is not None)
 
 
-def _parting(server: int, before: Sequence[Line], after: Sequence[Line]) -> Parted | None:
+def _parting(
+    server: tuple[str, int], before: Sequence[Line], after: Sequence[Line]
+) -> Parted | None:
     both = min(len(before), len(after))
     ours, theirs = map(_computed, before), map(_computed, after)
     pairs = enumerate(zip(ours, theirs, strict=False))
@@ -53,7 +63,7 @@ def _parting(server: int, before: Sequence[Line], after: Sequence[Line]) -> Part
     if step == len(before) == len(after):
         return None
     line, other = (lines[step] if step < len(lines) else None for lines in (before, after))
-    return Parted(server, step, _when_ns(line), _when_ns(other), _words(line), _words(other))
+    return Parted(*server, step, _when_ns(line), _when_ns(other), _words(line), _words(other))
 
 
 def _computed(step: Line) -> tuple[object, ...]:

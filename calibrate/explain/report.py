@@ -6,7 +6,7 @@ from typing import Any
 from calibrate.explain.causes import FIGURES, LATENCIES, Cause, Explanation, Means
 from calibrate.explain.parted import Parted
 from sim.core.units import NS_PER_S
-from sim.metrics.registry import E2E_LATENCY, TPOT, TTFT
+from sim.metrics.registry import E2E_LATENCY, PHASES, TPOT, TTFT
 from sim.tables.table import Table, columns_of, number
 
 _HEADINGS = (
@@ -28,6 +28,20 @@ def table(explanation: Explanation) -> Table:
         ("not explained", *(signed(explanation.unexplained_ms[key]) for key in FIGURES)),
     ]
     return Table(columns_of(("",), _HEADINGS), rows)
+
+
+def parts_table(explanation: Explanation) -> Table:
+    """Where the mean TTFT goes in both runs."""
+    before_ms, after_ms = explanation.parts_ms
+    rows = []
+    for name, phase in PHASES.items():
+        old, new = before_ms.get(name), after_ms.get(name)
+        if old is not None or new is not None:
+            change = signed((new or 0.0) - (old or 0.0))
+            rows.append(
+                (phase.heading, *("" if ms is None else number(ms) for ms in (old, new)), change)
+            )
+    return Table(columns_of(("part of TTFT",), ("before ms", "after ms", "change ms")), rows)
 
 
 def _means(means: Means) -> tuple[str, ...]:
@@ -68,7 +82,8 @@ def parting_words(parted: Parted | None) -> str:
         f"{words} ({'-' if when is None else f'{when / NS_PER_S:.3f} s'})"
         for words, when in ((parted.before, parted.before_ns), (parted.after, parted.after_ns))
     )
-    where = f"step {parted.step:,} of server {parted.server}"
+    pool = f" of {parted.pool}" if parted.pool else ""
+    where = f"step {parted.step:,} of server {parted.server}{pool}"
     return f"They part at {where}: {before} before, {after} after."
 
 
@@ -130,10 +145,15 @@ def document(explanation: Explanation) -> dict[str, Any]:
         ],
         "without_effect": list(explanation.without_effect),
         "finished": list(explanation.num_finished),
+        "ttft_parts_ms": {
+            "before": dict(explanation.parts_ms[0]),
+            "after": dict(explanation.parts_ms[1]),
+        },
         "unexplained_ms": dict(explanation.unexplained_ms),
         "parted": None
         if parted is None
         else {
+            "pool": parted.pool,
             "server": parted.server,
             "step": parted.step,
             "before_ns": parted.before_ns,

@@ -33,7 +33,7 @@ class StepTimes(Protocol):
     def device_ns(self, step: StepFeatures) -> int: ...
     def host_ns(self, step: StepFeatures) -> int: ...
     def launch_ns(self, step: StepFeatures) -> int: ...
-    def consume(self, step: StepFeatures) -> None: ...
+    def consume(self, first: StepFeatures, num_steps: int) -> None: ...
 
 
 class Stall(NamedTuple):
@@ -53,10 +53,15 @@ class Stall(NamedTuple):
 
 
 class ModelTimes:
-    """The times of a scenario's own latency model."""
+    """The times of a scenario's own latency model.
 
-    def __init__(self, model: LatencyModel) -> None:
+    Attributes:
+        foresees: it can be asked for several steps at once.
+    """
+
+    def __init__(self, model: LatencyModel, *, foresees: bool = True) -> None:
         self._model, self._launching = model, launching(model)
+        self.foresees = foresees
 
     def device_ns(self, step: StepFeatures) -> int:
         return self._model.step_ns(step).device_ns
@@ -67,8 +72,11 @@ class ModelTimes:
     def launch_ns(self, step: StepFeatures) -> int:
         return 0 if self._launching is None else self._launching.launch_ns(step)
 
-    def consume(self, step: StepFeatures) -> None:
-        self._model.consume(step, 1)
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
+        return self._model.decode_run_ns(first, num_steps)
+
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        self._model.consume(first, num_steps)
 
 
 class _Fitted:
@@ -208,8 +216,8 @@ class RecordedTimes:
     def launch_ns(self, step: StepFeatures) -> int:
         return self._measured[self._nearest.nearest(step)].launch_ns
 
-    def consume(self, step: StepFeatures) -> None:
-        self._nearest.consume(step, 1)
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        self._nearest.consume(first, num_steps)
         self._asked = None
 
 
@@ -260,18 +268,33 @@ class BlendedLatency:
         return self._of(step).launch_ns(step)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        """One step at a time: the next step's nearest depends on this one."""
+        """With a recording one step at a time: the next step's nearest depends on this one."""
+        decode, gaps = self._decode, self._gaps
+        if self._goes_on() and isinstance(decode, ModelTimes) and isinstance(gaps, ModelTimes):
+            device_ns, _ = decode.decode_run_ns(first, num_steps)
+            _, host_ns = gaps.decode_run_ns(first, num_steps)
+            known = min(len(device_ns), len(host_ns))
+            return device_ns[:known], host_ns[:known]
         time = self.step_ns(first)
         return np.array([time.device_ns]), np.array([time.host_ns])
 
+    def _goes_on(self) -> bool:
+        """Whether the times of several steps can be asked for at once."""
+        foreseen = [isinstance(times, ModelTimes) and times.foresees for times in self._all]
+        return not self._stalls and all(foreseen)
+
     def consume(self, first: StepFeatures, num_steps: int) -> None:
+        if self._goes_on():
+            for times in self._all:
+                times.consume(first, num_steps)
+            return
         step = first
         for _ in range(num_steps):
             for _ in list(self._due()):
                 self._stalls.popleft()
             self._num_tokens += step.num_tokens
             for times in self._all:
-                times.consume(step)
+                times.consume(step, 1)
             step = step.next_decode()
 
 

@@ -3,15 +3,18 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from pydantic import BaseModel
 
-from calibrate.explain.run import Run
+from calibrate.explain.run import Run, RunPool
 from calibrate.explain.times import Stall
+from sim.core.errors import shorten
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.runlog.json_lines import Line
 from sim.tables.table import counted
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 
 _MOST_STALLS = 4
+_MOST_CHANGES = 4
 
 
 def traffic_words(before: Workload, after: Workload) -> str:
@@ -54,11 +57,53 @@ def stall_words(stalls: Sequence[Stall]) -> str:
     return f"{when}{more}"
 
 
-def prefill_words(before: Run, after: Run) -> str:
+def fleet_words(pool: RunPool) -> str:
+    """How many servers there are, and what each is made of."""
+    setup = pool.setup
+    parts = [(setup.num_ranks, "ranks"), (pool.num_stages, "stages")]
+    each = "".join(f" of {number} {what}" for number, what in parts if number > 1)
+    most = "up to " if setup.autoscale is not None else ""
+    return f"{most}{setup.num_servers}{each}"
+
+
+def pool_words(run: Run) -> str:
+    """The servers of every pool."""
+    found = [f"{fleet_words(pool)} {name}".rstrip() for name, pool in run.pools.items()]
+    return ", ".join(found)
+
+
+def router_words(router: object) -> str:
+    """The router by its kind, or by the user's class."""
+    return router if isinstance(router, str) else str(getattr(router, "kind", router))
+
+
+def changed_words(before: object, after: object, keys: Iterable[str] | None = None) -> list[str]:
+    """Which keys of a section, and of the sections in it, say something else, and what.
+
+    `keys` of the section itself; None: all.
+    """
+    if not isinstance(before, BaseModel) or type(before) is not type(after):
+        return [f"{_value_words(before)} -> {_value_words(after)}"]
+    found: list[str] = []
+    for key in keys or type(before).model_fields:
+        old, new = getattr(before, key), getattr(after, key)
+        if old != new:
+            inner = changed_words(old, new)
+            nested = isinstance(old, BaseModel) and type(old) is type(new)
+            found += [f"{key}.{words}" if nested else f"{key} {words}" for words in inner]
+    more = [f"{len(found) - _MOST_CHANGES} more"] if len(found) > _MOST_CHANGES else []
+    return found[:_MOST_CHANGES] + more
+
+
+def _value_words(value: object) -> str:
+    return shorten(str(getattr(value, "kind", value)))
+
+
+def prefill_words(before: RunPool, after: RunPool) -> str:
     return _ratio_words(before, after, prefills=True)
 
 
-def decode_words(before: Run, after: Run) -> str:
+def decode_words(before: RunPool, after: RunPool) -> str:
     """How much longer a decode step takes, and whether it lost its CUDA graph."""
     words = _ratio_words(before, after, prefills=False)
     old, new = _eager_pct(before.steps), _eager_pct(after.steps)
@@ -76,11 +121,21 @@ def _eager_pct(steps: Sequence[Line]) -> float | None:
     return 100 * sum(not step["padded_rows"] for step in decodes) / len(decodes)
 
 
-def _ratio_words(before: Run, after: Run, *, prefills: bool) -> str:
+def _of_scenarios(before: RunPool, after: RunPool) -> str:
+    """What step times follow from, where the run after is a scenario."""
+    if before.times() is not None:
+        return "as the scenario's step times have it"
+    old, new = before.scenario, after.scenario
+    words = changed_words(old, new, ("model", "hardware", "latency"))
+    words += ["the host's times"] if old.host != new.host else []
+    return ", ".join(words) or "as they follow from the other settings"
+
+
+def _ratio_words(before: RunPool, after: RunPool, *, prefills: bool) -> str:
     """The median, over AFTER's steps, of their time by what BEFORE would have needed."""
     old, new = before.setup.prefill(), after.times()
     if new is None:
-        return "as the scenario's step times have it"
+        return _of_scenarios(before, after)
     ratios = [
         new.device_of(number) / max(old.device_ns(step), 1)
         for number, step in new.steps_of(prefills=prefills)
@@ -88,11 +143,11 @@ def _ratio_words(before: Run, after: Run, *, prefills: bool) -> str:
     return f"{np.median(ratios):.2f} times as long (median)" if ratios else ""
 
 
-def gap_words(before: Run, after: Run) -> str:
+def gap_words(before: RunPool, after: RunPool) -> str:
     """How much longer the host takes between two steps."""
     old, new = before.setup.gaps(), after.times()
     if new is None:
-        return "as the scenario's step times have it"
+        return _of_scenarios(before, after)
     more_ns = [
         new.host_of(number) - old.host_ns(step)
         for prefills in (True, False)

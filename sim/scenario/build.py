@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,8 @@ class BuiltScenario:
         pools: the server pools, as if each were a scenario of its own; the scheduler and the
             latencies are then those of the last one. They have the same workload.
         kv_bytes: bytes of KV that each server gets from prefill servers for a request; None: none.
+        in_stages: shares the times of another latency model out over the stages of a server; None:
+            it has none.
     """
 
     loaded: LoadedScenario
@@ -64,6 +67,7 @@ class BuiltScenario:
     foresees: bool = True
     pools: "Mapping[str, BuiltScenario]" = field(default_factory=dict)
     kv_bytes: "KvBytes | None" = None
+    in_stages: Callable[[LatencyModel], LatencyModel] | None = None
 
     @property
     def served(self) -> ServedModel:
@@ -114,12 +118,12 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
     with located_errors(loaded):
         served = ServedModel.of(scenario, base_dir)
         model = served.model
-        scheduler = scheduler_config_with_pool(
-            scenario, size_of_pool(served), base_dir=base_dir, fail_at=loaded.error
+        scheduler = config_of_role(
+            scenario, size_of_pool(served), role, model, base_dir=base_dir, fail_at=loaded.error
         )
-        scheduler = rank_section(scenario).with_role(scheduler, role, model)
         kernels_of = _kernel_times(served)
         foreseen: list[bool] = []
+        in_stages: list[Callable[[LatencyModel], LatencyModel]] = []
 
         def latency(replica: int) -> LatencyModel:
             drafts = scenario.scheduler.drafts
@@ -135,7 +139,9 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
             whole = _with_added_times(scenario, model, kernels)
             if scheduler.micro_batches == 1:
                 return whole
-            return StagedLatency(whole, kernels, _stage_layers(scenario, model, kernels))
+            layers = _stage_layers(scenario, model, kernels)
+            in_stages.append(partial(StagedLatency, kernels=kernels, layers=layers))
+            return in_stages[-1](whole)
 
         ranks = parallelism(scenario.latency).dp
         latencies: tuple[ReplicaLatency, ...] = tuple(
@@ -143,8 +149,30 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
             for replica in range(scenario.most_replicas)
         )
     return BuiltScenario(
-        loaded, workload, scheduler, latencies, model, served.hardware, foresees=all(foreseen)
+        loaded,
+        workload,
+        scheduler,
+        latencies,
+        model,
+        served.hardware,
+        foresees=all(foreseen),
+        in_stages=in_stages[0] if in_stages else None,
     )
+
+
+def config_of_role(
+    scenario: Scenario,
+    pool_tokens: int,
+    role: str,
+    model: "ModelShape | None",
+    *,
+    base_dir: Path = Path(),
+    fail_at: FailAt = fail_at_key,
+) -> ServerConfig:
+    """As `scheduler_config_with_pool`, on a server of a role, whose section the scenario has."""
+    config = scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir, fail_at=fail_at)
+    of_role: ServerConfig = rank_section(scenario).with_role(config, role, model)
+    return of_role
 
 
 def _kernel_times(served: ServedModel) -> Callable[[ServedBy], LatencyModel]:

@@ -27,14 +27,6 @@ scheduler: {page_size: 16, max_total_tokens: 8192, context_length: 4096, chunked
 replicas: 3
 router: ROUTER
 """
-STAGES = """\
-name: stages
-model: llama-3.1-8b
-hardware: h100-sxm
-latency: {kind: roofline, pp: 2}
-workload: {kind: synthetic, num_requests: 9, arrivals: {kind: poisson, rate_rps: 1},
-  prompt_tokens: {kind: constant, value: 100}, output_tokens: {kind: constant, value: 9}}
-"""
 
 
 @pytest.fixture
@@ -64,10 +56,13 @@ def test_explain_other_step_times_servers_and_front_ends(fleets, tmp_path, capsy
     text = text.replace("kind: linear", "kind: linear, dp: 2")
     other.write_text(text.replace("step_s: 0.004", "step_s: 0.008") + "host: vllm-async\n")
     assert main(["explain", fleets[0], str(other), "--format", "json"]) == 0
-    causes = json.loads(capsys.readouterr().out)["causes"]
-    details = {cause["name"]: cause["detail"] for cause in causes}
+    found = json.loads(capsys.readouterr().out)
+    details = {cause["name"]: cause["detail"] for cause in found["causes"]}
     assert details["servers"] == "3 -> 2 of 2 ranks"
     assert {"front end", "prefill steps", "decode steps"} <= details.keys()
+    assert details["decode steps"].startswith("latency.step_s 0.004 -> 0.008, latency.dp 1 -> 2")
+    # Settings that follow from the ranks are taken over with them.
+    assert found["unexplained_ms"]["ttft_ms"] == pytest.approx(0, abs=1e-6)
 
 
 def test_explain_twin_beside_a_real_run_writes_what_it_prints(tmp_path, capsys):
@@ -151,7 +146,6 @@ def test_explain_skips_the_first_requests_of_a_log(tmp_path, capsys):
     ("text", "reason"),
     [
         (f"{FLEET}nonsense: 1\n", "nonsense"),
-        (STAGES, "pipeline stages"),
         (None, "no such file"),
     ],
 )
