@@ -45,12 +45,6 @@ _NO_TRAFFIC = (
     "PLACEHOLDER: this log does not say how long its requests were, so this traffic is invented:"
     f" {_GIVE_TRAFFIC}."
 )
-_REBUILT = (
-    "Rebuilt from the log. Certain: when batches began, how many requests and tokens they had, and"
-    " {output:.4g} output tokens of a request in the mean. Not certain: the length of a single"
-    " request, which has the mean of its batch and of the log; prefixes that requests share, of"
-    " which there are none here; and how long a request had waited when its batch began."
-)
 
 
 class LogOptions(NamedTuple):
@@ -141,15 +135,15 @@ def _read(log: ServerLog) -> tuple[LoggedRequests | None, float | None]:
             counter.begin()
             counter.decode_steps = _count(server, "decode_log_interval")
             counter.chunk = _count(server, "chunked_prefill_size") or 0
+        elif event.kind is Kind.ITERATION and not counter.chunk:
+            counter.chunk = _count(server, "max_num_batched_tokens") or 0
         was_ready = server.is_ready
         counter.take(event)
-    found = counter.requests()
-    is_told = bool(found.at_us) and found.output_tokens is not None
-    return found if is_told else None, counter.accepted_tokens_per_step
+    return counter.requests(), counter.accepted_tokens_per_step
 
 
 def _count(server: LoggedServer, flag: str) -> int | None:
-    value = server.flags.get(flag)
+    value = server.flags.get(flag, server.settings.get(flag))
     return value if type(value) is int and value > 0 else None
 
 
@@ -168,7 +162,6 @@ def _traffic_of(options: LogOptions, log: ServerLog, logged: LoggedRequests | No
 
 
 def _rebuilt(log: ServerLog, logged: LoggedRequests) -> _Traffic:
-    output = max(1, round(logged.output_tokens or 1))
     times_us = list(spread_evenly(logged.at_us, log.resolution_us))
     if times_us[-1] - times_us[0] > MAX_TIME_NS // _NS_PER_US:
         reason = "its times are further apart than a simulation can be long"
@@ -178,16 +171,14 @@ def _rebuilt(log: ServerLog, logged: LoggedRequests) -> _Traffic:
             rid=str(place),
             arrival_ns=(at_us - times_us[0]) * _NS_PER_US,
             prompt_tokens=prompt_tokens,
-            output_tokens=output,
+            output_tokens=output_tokens,
         )
-        for place, (at_us, prompt_tokens) in enumerate(
-            zip(times_us, logged.prompt_tokens, strict=True)
+        for place, (at_us, prompt_tokens, output_tokens) in enumerate(
+            zip(times_us, logged.prompt_tokens, logged.output_tokens, strict=True)
         )
     ]
-    text = _REBUILT.format(output=logged.output_tokens)
-    waited = f"{logged.num_waited:,} of {len(requests):,} began while others still waited"
-    posts = f"the log has {logged.num_posts:,} POST requests"
-    return _Traffic(dict(TRAFFIC), [Hint("workload", f"{text} {waited}; {posts}.")], requests)
+    text = f"{logged.certainty}; the log has {logged.num_posts:,} POST requests."
+    return _Traffic(dict(TRAFFIC), [Hint("workload", text)], requests)
 
 
 def _compose(

@@ -1,10 +1,12 @@
-"""Requests as far as an SGLang server's log tells them: from its prefill and decode batches.
+"""Requests as far as a server's log tells them: SGLang's from its prefill and decode batches.
 
-A log does not name requests. Certain are: when batches were written, how many requests were new in
-each, and how many tokens they had together; and how many tokens were generated in all. A chunk of a
-long prompt counts as a new request in each of its batches: after a batch that fills the budget, the
-first request is taken for the one before. Not certain are the lengths of single requests, which get
-the mean of their batch and of the log, and how long a request had waited.
+vLLM's are told by its lines of steps, if it has them (`sim/server_log/iterations.py`).
+
+SGLang's log does not name requests. Certain are: when batches were written, how many requests were
+new in each, and how many tokens they had together; and how many tokens were generated in all. A
+chunk of a long prompt counts as a new request in each of its batches: after a batch that fills the
+budget, the first request is taken for the one before. Not certain are the lengths of single
+requests, which get the mean of their batch and of the log, and how long a request had waited.
 """
 
 from array import array
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.server_log.iterations import IterationCounter
 from sim.server_log.line_times import US_PER_S
 from sim.server_log.records import FieldValue, Kind, LogEvent, Rank
 
@@ -21,21 +24,38 @@ _MAX_TOKENS = 10**7
 _ACCEPTED = "accepted_tokens_per_step"
 
 
+_BATCHES = (
+    "Rebuilt from the log. Certain: when batches began, how many requests and tokens they had, and"
+    " {output:.4g} output tokens of a request in the mean. Not certain: the length of a single"
+    " request, which has the mean of its batch and of the log; prefixes that requests share, of"
+    " which there are none here; and how long a request had waited when its batch began."
+    " {waited:,} of {number:,} began while others still waited"
+)
+_STEPS = (
+    "Rebuilt from the log's lines of steps. Certain: how many requests began in each step and how"
+    " many decoded, how many tokens of prompts it computed, and so {output:.4g} output tokens of a"
+    " request in the mean, and the lengths of {alone:,} prompts, which began alone. Not certain:"
+    " the length of another prompt, which has the mean of its step; the length of a single output:"
+    " whichever request began first is taken for the one that ended; tokens that the prefix cache"
+    " held, which are in no prompt here{hits}; and how long a request had waited when its step"
+    " began. {open:,} of {number:,} had not ended{preempted}"
+)
+
+
 class LoggedRequests(NamedTuple):
     """Requests in the order of the log, each with what is known of it.
 
     Attributes:
-        at_us: when the batch was written in which it began.
-        prompt_tokens: the mean of the requests that began together, cached ones counted.
-        output_tokens: the mean of all requests; None: the log does not tell it.
-        num_waited: requests that began in a batch after which others still waited.
+        at_us: when the batch or the step began in which it did.
+        prompt_tokens, output_tokens: its lengths, as `certainty` says.
+        certainty: what of all this is certain, and what is not.
         num_posts: HTTP requests that sent something.
     """
 
     at_us: "array[int]"
     prompt_tokens: "array[int]"
-    output_tokens: float | None
-    num_waited: int
+    output_tokens: "array[int]"
+    certainty: str
     num_posts: int
 
 
@@ -53,7 +73,7 @@ class RequestCounter:
 
     Attributes:
         decode_steps: decode steps between two lines of a rank, `decode_log_interval`.
-        chunk: tokens of a batch that is full; 0: prompts are not cut.
+        chunk: tokens of a batch or a step that is full; 0: prompts are not cut.
     """
 
     def __init__(self, name: str) -> None:
@@ -68,7 +88,9 @@ class RequestCounter:
         self._chains: dict[Rank, _Chain] = {}
         self._generated = 0.0
         self._num_waited = self._num_posts = 0
-        self._accepted_tokens = self._accepted_weight = 0.0
+        self._accepted_tokens = self._accepted_weight = self._hit_pct = 0.0
+        self._steps = IterationCounter(self._name)
+        self._num_preempted = 0
 
     @property
     def accepted_tokens_per_step(self) -> float | None:
@@ -91,6 +113,12 @@ class RequestCounter:
             self._accept(fields, rows)
         elif event.kind is Kind.SPECULATION:
             self._accept(fields, _number(fields, "num_draft_tokens"))
+        elif event.kind is Kind.ITERATION:
+            self._steps.budget = self.chunk
+            self._steps.take(event)
+        elif event.kind is Kind.STATISTICS:
+            self._hit_pct = _number(fields, "prefix_hit_pct", self._hit_pct)
+            self._num_preempted += int(_number(fields, "num_preempted"))
         elif event.kind is Kind.HTTP:
             self._num_posts += fields["method"] == "POST"
 
@@ -123,22 +151,44 @@ class RequestCounter:
             self._prompt_tokens.extend([prompt_tokens] * count)
         chain.tokens, chain.begun = 0, []
 
-    def requests(self) -> LoggedRequests:
-        """All requests so far.
+    def requests(self) -> LoggedRequests | None:
+        """All requests so far; None: the log does not tell them.
 
         Raises:
             InputError: there are more, or they are longer, than any server's are.
         """
+        if self._steps.num_lines:
+            return self._of_steps()
         for chain in self._chains.values():
             self._end(chain)
+        if not len(self._at_us) or not self.decode_steps:
+            return None
         order = sorted(range(len(self._at_us)), key=self._at_us.__getitem__)
         at_us = array("q", (self._at_us[place] for place in order))
         prompt_tokens = array("q", (self._prompt_tokens[place] for place in order))
         # The first token of a request comes with its prefill.
-        outputs = 1 + self._generated / len(at_us) if len(at_us) and self.decode_steps else None
-        if outputs is not None:
-            self._check(outputs)
-        return LoggedRequests(at_us, prompt_tokens, outputs, self._num_waited, self._num_posts)
+        output = 1 + self._generated / len(at_us)
+        self._check(output)
+        certainty = _BATCHES.format(output=output, waited=self._num_waited, number=len(at_us))
+        outputs = array("q", [max(1, round(output))] * len(at_us))
+        return LoggedRequests(at_us, prompt_tokens, outputs, certainty, self._num_posts)
+
+    def _of_steps(self) -> LoggedRequests | None:
+        found = self._steps.requests(self.accepted_tokens_per_step or 1.0)
+        number = len(found.at_us)
+        if not number:
+            return None
+        hits = f" ({self._hit_pct:.0f} % of all, by its statistics)" if self._hit_pct else ""
+        again = f", and {self._num_preempted:,} were preempted" if self._num_preempted else ""
+        certainty = _STEPS.format(
+            output=sum(found.output_tokens) / number,
+            alone=found.num_alone,
+            hits=hits,
+            open=found.num_open,
+            number=number,
+            preempted=again,
+        )
+        return LoggedRequests(*found[:3], certainty, self._num_posts)
 
     def _check(self, num_tokens: float) -> None:
         if num_tokens > _MAX_TOKENS:

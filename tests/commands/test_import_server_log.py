@@ -144,6 +144,34 @@ def test_traffic_that_the_log_does_not_tell_is_a_placeholder(import_log):
     assert "give --results FILE" in line
 
 
+def test_vllm_traffic_is_rebuilt_from_lines_of_steps(import_log, simulate):
+    def step(number, prompts, tokens, rows):
+        return (
+            f"INFO 11-27 09:34:{46 + number // 2} [loggers.py:182] Engine 000: Iteration({number}):"
+            f" {prompts} context requests, {tokens} context tokens, {rows} generation requests,"
+            f" {rows} generation tokens, iteration elapsed time: 0.05 ms,"
+            " GPU KV cache usage: 0.2%"
+        )
+
+    lines = [
+        "INFO 11-27 09:33:18 [api_utils.py:273] non-default args: {'model': 'Qwen/Qwen3-32B'}",
+        "INFO 11-27 09:33:58 [a.py:1] Chunked prefill is enabled with max_num_batched_tokens=1000.",
+        "INFO 11-27 09:34:16 [kv_cache_utils.py:2177] GPU KV cache size: 400,000 tokens",
+        *(step(*each) for each in [(0, 1, 1000, 0), (1, 1, 200, 0), (2, 0, 0, 1), (3, 0, 0, 1)]),
+        step(4, 0, 0, 0),
+    ]
+    Path("server.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    ended = import_log()
+    assert scenario_of(ended)["workload"]["kind"] == "trace"
+    rows = read_servetwin(Path("out/workload.jsonl.gz"), limit=None)
+    # The first step is full and cuts the prompt.
+    assert len(rows.prompts.prompt(0)) == 1200
+    assert rows.output_tokens.tolist() == [3]
+    assert "Rebuilt from the log's lines of steps." in ended.err
+    assert "PLACEHOLDER" not in ended.err
+    assert simulate("run", "out/scenario.yaml").code == 0
+
+
 def test_blocks_of_groups_follow_from_the_measured_memory(import_log):
     """GPT-OSS's layers make two groups of 18; 16 tokens of 2 KiB in each are a block."""
     Path("server.log").write_text(
