@@ -21,8 +21,8 @@ def explain(
         Path,
         typer.Argument(
             metavar="BEFORE",
-            help="log of a real run; or a scenario, whose twin is then the first run (a name that"
-            " ends in .yaml or .yml)",
+            help="log of a real run, or a folder with the log of each server of a fleet; or a"
+            " scenario, whose twin is then the first run (a name that ends in .yaml or .yml)",
         ),
     ],
     after: Annotated[
@@ -52,8 +52,9 @@ def explain(
     """
     from calibrate.commands.modes import is_scenario
     from calibrate.explain.causes import explain as find_causes
+    from calibrate.explain.logs import logs_in, run_of_logs
     from calibrate.explain.report import document, parts_table, sentences, table
-    from calibrate.explain.run import run_of_log, run_of_scenario
+    from calibrate.explain.run import run_of_scenario
     from sim.commands.output import check_folder, print_line, print_table
     from sim.core.errors import InputError
     from sim.core.files import json_text
@@ -70,7 +71,7 @@ def explain(
     runs = [
         run_of_scenario(path, [*(set_ or ()), *changes])
         if is_scenario(path.name)
-        else run_of_log(path, base_dir, skip or 0)
+        else run_of_logs(logs_in(path) if path.is_dir() else [path], base_dir, skip or 0)
         for path, changes in own.values()
     ]
     explanation = find_causes(*runs)

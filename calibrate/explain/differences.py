@@ -14,7 +14,7 @@ from calibrate.explain.words import (
     pool_words,
     prefill_words,
     router_words,
-    stall_words,
+    stalls_of_servers,
     traffic_words,
 )
 from sim.core.errors import InputError
@@ -41,7 +41,13 @@ def differences(before: Run, after: Run) -> Iterator[Difference]:
     if not _same_keys(one, other, ("workload", "seed")):
         workload = after.setup.workload
         words = traffic_words(before.setup.workload, workload)
-        yield "traffic", words, lambda setup: replace(setup, workload=workload)
+        # Where both have recorded which server had a request, that belongs to the requests.
+        routers = after.setup.routers if before.served_by and _other_requests(before, after) else {}
+        yield (
+            "traffic",
+            words,
+            lambda setup: replace(setup, workload=workload, routers={**setup.routers, **routers}),
+        )
     if _roles(before) != _roles(after):
         yield _deployment(before, after)
         return
@@ -53,6 +59,11 @@ def differences(before: Run, after: Run) -> Iterator[Difference]:
     for rules in (_front_end, _step_times):
         for name, old, new in pools:
             yield from _in_pool(name, rules(old, new))
+
+
+def _other_requests(before: Run, after: Run) -> bool:
+    """Whether both are fleets of real servers that served other requests."""
+    return bool(after.served_by) and before.served_by.keys() != after.served_by.keys()
 
 
 def _same_keys(before: RunPool, after: RunPool, keys: Sequence[str]) -> bool:
@@ -159,23 +170,23 @@ def _between_servers(before: Run, after: Run) -> Iterator[Difference]:
     """Which server a request goes to, and how its KV gets from one to another."""
     named = {pool.setup.role: name for name, pool in before.pools.items()}
     for role, name in named.items():
-        old, new = before.pools[name].scenario.router, after.pools[name].scenario.router
-        if old != new:
+        if _routes_otherwise(before, after, name):
             make = after.setup.routers[role]
 
             def choose(setup: Setup, role: str = role, make: RouterMaker = make) -> Setup:
                 return replace(setup, routers={**setup.routers, role: make})
 
             what = f"{role} router" if name else "router"
-            yield what, f"{router_words(old)} -> {router_words(new)}", choose
+            words = " -> ".join(router_words(run, name) for run in (before, after))
+            yield what, words, choose
     received = {name: pool.received for name, pool in after.setup.pools.items()}
     if before.scenario.transfer != after.scenario.transfer or any(
         pool.received != received[name] for name, pool in before.setup.pools.items()
     ):
-        words = changed_words(before.scenario.transfer, after.scenario.transfer)
+        changes = changed_words(before.scenario.transfer, after.scenario.transfer)
         yield (
             "transfer",
-            ", ".join(words) or "bytes of a token",
+            ", ".join(changes) or "bytes of a token",
             lambda setup: replace(
                 setup,
                 handover=after.setup.handover,
@@ -185,6 +196,12 @@ def _between_servers(before: Run, after: Run) -> Iterator[Difference]:
                 },
             ),
         )
+
+
+def _routes_otherwise(before: Run, after: Run, pool: str) -> bool:
+    if before.served_by or after.served_by:
+        return before.served_by != after.served_by and not _other_requests(before, after)
+    return before.pools[pool].scenario.router != after.pools[pool].scenario.router
 
 
 def _front_end(before: RunPool, after: RunPool) -> Iterator[_PoolDifference]:
@@ -215,6 +232,6 @@ def _step_times(before: RunPool, after: RunPool) -> Iterator[_PoolDifference]:
         lambda pool: replace(pool, decode=new.decode, in_stages=new.in_stages),
     )
     yield "between steps", gap_words(before, after), lambda pool: replace(pool, gaps=new.gaps)
-    if before.setup.stalls or new.stalls:
-        words = " -> ".join(stall_words(pool.setup.stalls) for pool in (before, after))
+    if any(before.setup.stalls) or any(new.stalls):
+        words = " -> ".join(stalls_of_servers(pool.setup.stalls) for pool in (before, after))
         yield "stalls", words, lambda pool: replace(pool, stalls=new.stalls)

@@ -1,21 +1,18 @@
-"""One of the two runs that are compared: a real run's log, or a scenario that is simulated."""
+"""One of the two runs that are compared, and what it is made of; scenarios are read here."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from calibrate.explain.setup import PoolSetup, Setup
 from calibrate.explain.times import ModelTimes, RecordedTimes, StepTimes
-from calibrate.rebuild import RebuiltRun, rebuild
 from sim.commands.running.simulate import deployment_of, servers_of
-from sim.core.errors import InputError
 from sim.des.deployment import ServerPool
-from sim.des.routers.router import RoundRobin, Router
+from sim.des.routers.router import Router
 from sim.des.routers.table import make_router
-from sim.des.servers import Servers
-from sim.engine.server_config import BOTH, ServerConfig
+from sim.engine.server_config import ServerConfig
 from sim.latency.config import parallelism
 from sim.latency.model import each_latency
 from sim.runlog import RunLog
@@ -44,10 +41,10 @@ class RunPool:
     setup: PoolSetup
     steps: Sequence[Line] = ()
 
-    def times(self) -> RecordedTimes | None:
-        """The recorded times; None for a scenario."""
-        made = self.setup.prefill()
-        return made if isinstance(made, RecordedTimes) else None
+    def times(self) -> list[RecordedTimes]:
+        """The recorded times of each server; none for a scenario."""
+        made = map(self.setup.prefill, range(self.setup.num_servers))
+        return [times for times in made if isinstance(times, RecordedTimes)]
 
     @property
     def num_stages(self) -> int:
@@ -77,6 +74,7 @@ class Run:
         setup: what its times follow from.
         pools: its servers, by the names that `setup.pools` has.
         log, steps: what was measured; None, and empty, for a scenario.
+        served_by: of the logs of several servers: which of them each request went to.
     """
 
     name: str
@@ -85,6 +83,7 @@ class Run:
     pools: Mapping[str, RunPool]
     log: RunLog | None = None
     steps: Sequence[Line] = ()
+    served_by: Mapping[str, int] = field(default_factory=dict)
 
     def place(self, number: int) -> tuple[str, int]:
         """The pool of the server, or rank, that has this number in a log, and its number there."""
@@ -95,49 +94,6 @@ class Run:
                 return name, number - first
             first = end
         return "", number
-
-
-def run_of_log(path: Path, base_dir: Path | None = None, skip: int = 0) -> Run:
-    """Read the log of a real run.
-
-    Args:
-        path: the log.
-        base_dir: what paths in its scenario are relative to; None: the log's folder.
-        skip: how many of the first requests are in no figure.
-
-    Raises:
-        InputError: the log is bad, or is of several servers.
-    """
-    rebuilt = rebuild(path, base_dir, skip)
-    times = RecordedTimes(rebuilt.recorded.steps, overlaps=rebuilt.overlaps)
-
-    def make() -> StepTimes:
-        return times.from_the_beginning()
-
-    servers = Servers(rebuilt.config, ())
-    setup = PoolSetup(servers=servers, prefill=make, decode=make, gaps=make, stalls=times.stalls())
-    pool = RunPool(
-        scenario=rebuilt.scenario,
-        pool_tokens=rebuilt.recorded.meta["max_total_tokens"],
-        base_dir=base_dir or path.parent,
-        setup=setup,
-        steps=_of_one_server(rebuilt),
-    )
-    return Run(
-        name=rebuilt.name,
-        scenario=rebuilt.scenario,
-        setup=Setup(workload=rebuilt.workload, pools={"": setup}, routers={BOTH: RoundRobin}),
-        pools={"": pool},
-        log=rebuilt.log,
-        steps=pool.steps,
-    )
-
-
-def _of_one_server(rebuilt: RebuiltRun) -> list[Line]:
-    if len({step["replica"] for step in rebuilt.recorded.steps}) > 1:
-        reason = "has several servers; calibrate explain compares runs of one"
-        raise InputError(f"{rebuilt.recorded.path}: {reason}")
-    return rebuilt.recorded.steps
 
 
 def run_of_scenario(path: Path, overrides: Sequence[str] = ()) -> Run:
@@ -168,13 +124,14 @@ def _pool(whole: BuiltScenario, name: str, made: ServerPool) -> RunPool:
     """One pool of a scenario, or its servers if it has no pools."""
     built = whole.pools[name] if whole.pools else whole
 
-    def make() -> StepTimes:
+    def make(number: int) -> StepTimes:
         # Of all kinds, only a recording changes with the steps that it is asked for.
         fresh = built
         if built.loaded.scenario.latency.kind == "recorded":
             again = build(whole.loaded)
             fresh = again.pools[name] if again.pools else again
-        return ModelTimes(next(each_latency(fresh.latencies)), foresees=built.foresees)
+        models = list(each_latency(fresh.latencies))
+        return ModelTimes(models[number % len(models)], foresees=built.foresees)
 
     return RunPool(
         scenario=built.loaded.scenario,

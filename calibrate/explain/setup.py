@@ -31,9 +31,11 @@ class PoolSetup:
         autoscale: how the number of servers changes; None: it does not.
         gpus: GPUs of a server.
         received: of role `decode`: the KV of a request that a server gets.
-        prefill, decode, gaps: step times, see `BlendedLatency`. They are made anew for each
-            simulation, because a recording has a place.
-        stalls: steps that take much longer than others like them.
+        prefill, decode, gaps: step times of the server, or rank, with a number, see
+            `BlendedLatency`. They are made anew for each simulation, because a recording has a
+            place.
+        stalls: of each server, steps that take much longer than others like them; further servers
+            have none.
         in_stages: shares step times out over the stages of a server; None: it has none.
     """
 
@@ -44,24 +46,21 @@ class PoolSetup:
     autoscale: Autoscale | None = None
     gpus: int = 1
     received: KvBytes | None = None
-    prefill: Callable[[], StepTimes]
-    decode: Callable[[], StepTimes]
-    gaps: Callable[[], StepTimes]
-    stalls: Sequence[Stall] = ()
+    prefill: Callable[[int], StepTimes]
+    decode: Callable[[int], StepTimes]
+    gaps: Callable[[int], StepTimes]
+    stalls: Sequence[Sequence[Stall]] = ()
     in_stages: Callable[[LatencyModel], LatencyModel] | None = None
 
     def latencies(self) -> list[BlendedLatency]:
         """New ones of all servers, or of all their ranks."""
-        # Only one of several servers stalls, because a log is of one.
-        return [
-            self._latency(() if number else self.stalls)
-            for number in range(self.num_servers * self.num_ranks)
-        ]
+        return [self._latency(number) for number in range(self.num_servers * self.num_ranks)]
 
-    def _latency(self, stalls: Sequence[Stall]) -> BlendedLatency:
+    def _latency(self, number: int) -> BlendedLatency:
         makers = (self.prefill, self.decode, self.gaps)
-        made = {id(make): make() for make in makers}
+        made = {id(make): make(number) for make in makers}
         prefill, decode, gaps = (made[id(make)] for make in makers)
+        stalls = self.stalls[number] if number < len(self.stalls) else ()
         return BlendedLatency(prefill, decode, gaps, stalls)
 
     def server_pool(self, name: str, blended: Sequence[BlendedLatency]) -> ServerPool:

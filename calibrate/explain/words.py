@@ -15,6 +15,7 @@ from sim.workload.workload import ScriptedRequest, Workload, every_request
 
 _MOST_STALLS = 4
 _MOST_CHANGES = 4
+_MOST_SERVERS = 8
 
 
 def traffic_words(before: Workload, after: Workload) -> str:
@@ -57,6 +58,16 @@ def stall_words(stalls: Sequence[Stall]) -> str:
     return f"{when}{more}"
 
 
+def stalls_of_servers(servers: Sequence[Sequence[Stall]]) -> str:
+    """The stalls of each server that has any."""
+    if len(servers) < 2:
+        return stall_words([stall for stalls in servers for stall in stalls])
+    found = [
+        f"server {number}: {stall_words(stalls)}" for number, stalls in enumerate(servers) if stalls
+    ]
+    return "; ".join(found) or "none"
+
+
 def fleet_words(pool: RunPool) -> str:
     """How many servers there are, and what each is made of."""
     setup = pool.setup
@@ -72,8 +83,11 @@ def pool_words(run: Run) -> str:
     return ", ".join(found)
 
 
-def router_words(router: object) -> str:
+def router_words(run: Run, pool: str) -> str:
     """The router by its kind, or by the user's class."""
+    if run.served_by:
+        return "as recorded"
+    router = run.pools[pool].scenario.router
     return router if isinstance(router, str) else str(getattr(router, "kind", router))
 
 
@@ -123,7 +137,7 @@ def _eager_pct(steps: Sequence[Line]) -> float | None:
 
 def _of_scenarios(before: RunPool, after: RunPool) -> str:
     """What step times follow from, where the run after is a scenario."""
-    if before.times() is not None:
+    if before.times():
         return "as the scenario's step times have it"
     old, new = before.scenario, after.scenario
     words = changed_words(old, new, ("model", "hardware", "latency"))
@@ -133,24 +147,37 @@ def _of_scenarios(before: RunPool, after: RunPool) -> str:
 
 def _ratio_words(before: RunPool, after: RunPool, *, prefills: bool) -> str:
     """The median, over AFTER's steps, of their time by what BEFORE would have needed."""
-    old, new = before.setup.prefill(), after.times()
-    if new is None:
+    medians = []
+    for number, new in enumerate(after.times()):
+        old = before.setup.prefill(number)
+        ratios = [
+            new.device_of(number) / max(old.device_ns(step), 1)
+            for number, step in new.steps_of(prefills=prefills)
+        ]
+        medians += [float(np.median(ratios))] if ratios else []
+    if not after.times():
         return _of_scenarios(before, after)
-    ratios = [
-        new.device_of(number) / max(old.device_ns(step), 1)
-        for number, step in new.steps_of(prefills=prefills)
-    ]
-    return f"{np.median(ratios):.2f} times as long (median)" if ratios else ""
+    return f"{_of_servers(medians, '.2f')} times as long (median)" if medians else ""
 
 
 def gap_words(before: RunPool, after: RunPool) -> str:
     """How much longer the host takes between two steps."""
-    old, new = before.setup.gaps(), after.times()
-    if new is None:
+    medians = []
+    for number, new in enumerate(after.times()):
+        old = before.setup.gaps(number)
+        more_ns = [
+            new.host_of(number) - old.host_ns(step)
+            for prefills in (True, False)
+            for number, step in new.steps_of(prefills=prefills)
+        ]
+        medians.append(float(np.median(more_ns)) / NS_PER_MS)
+    if not medians:
         return _of_scenarios(before, after)
-    more_ns = [
-        new.host_of(number) - old.host_ns(step)
-        for prefills in (True, False)
-        for number, step in new.steps_of(prefills=prefills)
-    ]
-    return f"the host takes {np.median(more_ns) / NS_PER_MS:+.2f} ms (median)"
+    return f"the host takes {_of_servers(medians, '+.2f')} ms (median)"
+
+
+def _of_servers(values: Sequence[float], form: str) -> str:
+    """A value of each server; of many servers the least and the greatest."""
+    if len(values) > _MOST_SERVERS:
+        return f"{min(values):{form}} to {max(values):{form}}"
+    return ", ".join(f"{value:{form}}" for value in values)

@@ -3,7 +3,7 @@
 import pytest
 
 from calibrate.explain.causes import explain
-from calibrate.explain.run import run_of_log
+from calibrate.explain.logs import run_of_logs
 from sim.scenario.load import load_scenario_text
 from tests.support.made_up_device import MS, US, USUAL, Times, serve
 
@@ -66,7 +66,7 @@ def explained(folder, fault, seed=3):
     ):
         path = folder / f"{name}.jsonl"
         serve(path, load_scenario_text(text, options), times)
-        runs.append(run_of_log(path))
+        runs.append(run_of_logs([path]))
     return explain(*runs)
 
 

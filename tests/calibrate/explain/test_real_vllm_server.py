@@ -3,7 +3,7 @@
 import re
 
 from calibrate.explain.causes import explain
-from calibrate.explain.run import run_of_log
+from calibrate.explain.logs import run_of_logs
 from tests.support.vllm_server import MEASURED, write_as_run_log
 
 FAULTS = "vllm-0.26-h100-llama-3.1-8b-faults"
@@ -14,7 +14,7 @@ def explained(folder, *recorded):
     for number, run in enumerate(recorded):
         path = folder / f"{number}.jsonl"
         write_as_run_log(run, path)
-        runs.append(run_of_log(path, MEASURED))
+        runs.append(run_of_logs([path], MEASURED))
     return explain(*runs)
 
 
