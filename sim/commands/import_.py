@@ -64,6 +64,9 @@ class OfServerLog:
             metavar="NAME", help="with a server's log: the model, if its name is not known"
         ),
     ] = None
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="each SOURCE is the log of another of equal servers")
+    ] = False
 
 
 @command()
@@ -146,13 +149,13 @@ def _import_log(
     if of_log.results is None:
         _refuse(read._asdict(), "goes with --results only")
     options = LogOptions(lines.hardware, of_log.model, lines.command, of_log.results, read)
-    import_server_log(sources, options, out)
+    import_server_log(sources, options, out, is_fleet=of_log.fleet)
 
 
 def _refuse(options: dict[str, object], reason: str) -> None:
     """Check that none of these options is given."""
     for name, value in options.items():
-        if value not in (None, []):
+        if value is not False and value not in (None, []):
             raise InputError(f"--{name.replace('_', '-')}: {reason}")
 
 

@@ -1,8 +1,12 @@
 """`simulate import SERVER.LOG`: a scenario of the server that wrote a log."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from sim.commands import import_results as results
@@ -47,6 +51,12 @@ _NO_TRAFFIC = (
 )
 
 
+_ROUTER = (
+    "The logs do not say which rule chose the server of a request: set router. Arrivals are those"
+    " of all logs together, as if their clocks were one."
+)
+
+
 class LogOptions(NamedTuple):
     """What a user says of a log: GPU, model, and where the traffic is from."""
 
@@ -69,14 +79,16 @@ class _Traffic(NamedTuple):
     is_measured: bool = False
 
 
-def import_server_log(sources: Sequence[Path], options: LogOptions, out: Path) -> None:
+def import_server_log(
+    sources: Sequence[Path], options: LogOptions, out: Path, *, is_fleet: bool = False
+) -> None:
     """Write the scenario of a log's server, with its traffic, and say what is not known.
 
-    A rotated log has several files.
+    A rotated log has several files. With `is_fleet`, each is the log of another of equal servers.
 
     Raises:
-        InputError: the log does not have the server's settings, its model is not known, or the
-            server cannot be simulated.
+        InputError: the log does not have the server's settings, its model is not known, the
+            server cannot be simulated, or the servers of a fleet are not equal.
     """
     if options.hardware is None:
         raise InputError(f"{sources[0]}: --hardware: is needed: a log does not name the GPU")
@@ -84,27 +96,24 @@ def import_server_log(sources: Sequence[Path], options: LogOptions, out: Path) -
         raise InputError("--command: goes without --results: both are the traffic")
     for source in sources:
         check_folder(out, source)
-    log = open_server_log(sources)
-    requests, accepted_tokens = _read(log)
-    traffic = _traffic_of(options, log, requests)
-    if not log.server.flags:
-        reason = "has no line of the server's settings: the log's beginning is missing"
-        raise InputError(f"{log.name}: {reason}")
-    with _flags_of(log.name):
-        system = options.hardware.replace("-", "_")
-        data, hints = _compose(sources[0], log, options.model, system, traffic)
-        if DRAFTS.intersection(data["scheduler"]):
-            data["acceptance"], hint = _acceptance(accepted_tokens)
-            hints.append(hint)
+    groups = [[source] for source in sources] if is_fleet else [sources]
+    read = [_read(open_server_log(files)) for files in groups]
+    traffic = _traffic_of(options, read)
+    data, hints = _compose_fleet(sources[0], [each.log for each in read], options, traffic)
+    if DRAFTS.intersection(data["scheduler"]):
+        data["acceptance"], hint = _acceptance([each.accepted_tokens for each in read])
+        hints.append(hint)
+    with _flags_of(read[0].log.name):
         # The files of the traffic are not written yet.
         other, hints = runnable({**data, "workload": dict(_PLACEHOLDER_TRAFFIC)}, hints, out)
     data = {**other, "workload": traffic.workload}
     text = scenario_text(data, hints)
     refuse_user_classes(load_scenario_text(text, name=str(out / results.SCENARIO), base_dir=out))
     _write(out, traffic, text)
-    for row in _table(log.server, data, log):
+    for row in _table(data, [each.log for each in read]):
         print_line(row)
-    for note in (*log.notes(), *(hint.text for hint in hints if hint.section)):
+    notes = dict.fromkeys(note for each in read for note in each.log.notes())
+    for note in (*notes, *(hint.text for hint in hints if hint.section)):
         say(f"servetwin: {' '.join(note.split())}")
     print_line("")
     print_line(f"next: simulate run {out / results.SCENARIO}")
@@ -123,11 +132,20 @@ def _flags_of(name: str) -> Iterator[None]:
         raise InputError(f"{name}:{reason}" if option and not before else str(error)) from None
 
 
-def _read(log: ServerLog) -> tuple[LoggedRequests | None, float | None]:
-    """Read all of the log; the requests of its last start, and tokens accepted in a step.
+class _ReadLog(NamedTuple):
+    """A log that was read to its end.
 
-    None: its lines do not tell them, or it has no drafts.
+    Attributes:
+        requests: those of its last start; None: its lines do not tell them.
+        accepted_tokens: of a step in the mean; None: it has no drafts.
     """
+
+    log: ServerLog
+    requests: LoggedRequests | None
+    accepted_tokens: float | None
+
+
+def _read(log: ServerLog) -> _ReadLog:
     counter, was_ready = RequestCounter(log.name), False
     for event in log.events():
         server = log.server
@@ -139,7 +157,10 @@ def _read(log: ServerLog) -> tuple[LoggedRequests | None, float | None]:
             counter.chunk = _count(server, "max_num_batched_tokens") or 0
         was_ready = server.is_ready
         counter.take(event)
-    return counter.requests(), counter.accepted_tokens_per_step
+    if not log.server.flags:
+        reason = "has no line of the server's settings: the log's beginning is missing"
+        raise InputError(f"{log.name}: {reason}")
+    return _ReadLog(log, counter.requests(), counter.accepted_tokens_per_step)
 
 
 def _count(server: LoggedServer, flag: str) -> int | None:
@@ -147,38 +168,68 @@ def _count(server: LoggedServer, flag: str) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-def _traffic_of(options: LogOptions, log: ServerLog, logged: LoggedRequests | None) -> _Traffic:
+def _traffic_of(options: LogOptions, read: Sequence[_ReadLog]) -> _Traffic:
     if options.results is not None:
-        read = results.read_source(options.results, None, options.read)
+        given = results.read_source(options.results, None, options.read)
         hints = [Hint("workload", f"Traffic of {options.results.name}."),
-                 *(Hint("workload", note) for note in read.notes)]  # fmt: skip
-        return _Traffic(dict(TRAFFIC), hints, read.requests, is_measured=True)
+                 *(Hint("workload", note) for note in given.notes)]  # fmt: skip
+        return _Traffic(dict(TRAFFIC), hints, given.requests, is_measured=True)
     if options.command is not None:
         bench = read_bench_command(split_command(options.command, "--command"))
         return _Traffic(bench.workload, [Hint("workload", note) for note in bench.notes])
-    if logged is None:
+    told = [(each.log, each.requests) for each in read if each.requests is not None]
+    if not told:
         return _Traffic(dict(_PLACEHOLDER_TRAFFIC), [Hint("workload", _NO_TRAFFIC)])
-    return _rebuilt(log, logged)
+    return _rebuilt(told)
 
 
-def _rebuilt(log: ServerLog, logged: LoggedRequests) -> _Traffic:
-    times_us = list(spread_evenly(logged.at_us, log.resolution_us))
-    if times_us[-1] - times_us[0] > MAX_TIME_NS // _NS_PER_US:
+def _rebuilt(told: Sequence[tuple[ServerLog, LoggedRequests]]) -> _Traffic:
+    """The requests of all logs together, by their times."""
+    rows: list[tuple[int, int, int]] = []
+    hints = []
+    for log, logged in told:
+        times_us = spread_evenly(logged.at_us, log.resolution_us)
+        rows += zip(times_us, logged.prompt_tokens, logged.output_tokens, strict=True)
+        text = f"{logged.certainty}; the log has {logged.num_posts:,} POST requests."
+        hints.append(Hint("workload", text if len(told) == 1 else f"{log.name}: {text}"))
+    rows.sort(key=itemgetter(0))
+    first_us = rows[0][0]
+    if rows[-1][0] - first_us > MAX_TIME_NS // _NS_PER_US:
         reason = "its times are further apart than a simulation can be long"
-        raise InputError(f"{log.name}: {reason}")
+        raise InputError(f"{told[0][0].name}: {reason}")
     requests = [
         ImportedRequest(
             rid=str(place),
-            arrival_ns=(at_us - times_us[0]) * _NS_PER_US,
+            arrival_ns=(at_us - first_us) * _NS_PER_US,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
         )
-        for place, (at_us, prompt_tokens, output_tokens) in enumerate(
-            zip(times_us, logged.prompt_tokens, logged.output_tokens, strict=True)
-        )
+        for place, (at_us, prompt_tokens, output_tokens) in enumerate(rows)
     ]
-    text = f"{logged.certainty}; the log has {logged.num_posts:,} POST requests."
-    return _Traffic(dict(TRAFFIC), [Hint("workload", text)], requests)
+    return _Traffic(dict(TRAFFIC), hints, requests)
+
+
+def _compose_fleet(
+    source: Path, logs: Sequence[ServerLog], options: LogOptions, traffic: _Traffic
+) -> tuple[dict[str, Any], list[Hint]]:
+    """The scenario of equal servers, with the smallest of their KV pools."""
+    pool = min((log.server.kv_pool for log in logs), key=lambda pool: pool.num_tokens or inf)
+    system = str(options.hardware).replace("-", "_")
+    composed = []
+    for log in logs:
+        log.server.kv_pool = pool
+        with _flags_of(log.name):
+            composed.append(_compose(source, log, options.model, system, traffic))
+    data, hints = composed[0]
+    for log, (other, _) in zip(logs, composed, strict=True):
+        for key in data.keys() | other.keys():
+            if data.get(key) != other.get(key):
+                reason = f"its {key} is another than that of {logs[0].name}"
+                raise InputError(f"{log.name}: {reason}; the servers of a fleet must be equal")
+    if len(logs) > 1:
+        data["replicas"] = len(logs) * data.get("replicas", 1)
+        hints.append(Hint("replicas", _ROUTER))
+    return data, hints
 
 
 def _compose(
@@ -258,11 +309,12 @@ def _id_of(logged: str) -> str:
     return stored.removeprefix(_STORED).replace("--", "/", 1) or logged.rstrip("/")
 
 
-def _acceptance(accepted_tokens: float | None) -> tuple[dict[str, float], Hint]:
-    if accepted_tokens is None:
+def _acceptance(accepted_tokens: Sequence[float | None]) -> tuple[dict[str, float], Hint]:
+    known = [tokens for tokens in accepted_tokens if tokens is not None]
+    if not known:
         text = "PLACEHOLDER: this log does not say how many draft tokens were accepted."
         return dict(UNKNOWN_ACCEPTANCE), Hint("acceptance", text)
-    mean_length = round(max(1.0, accepted_tokens), 4)
+    mean_length = round(max(1.0, fmean(known)), 4)
     text = f"A step yielded {mean_length} tokens of a request in the mean, by the log."
     return {"mean_length": mean_length}, Hint("acceptance", text)
 
@@ -278,17 +330,19 @@ def _write(out: Path, traffic: _Traffic, text: str) -> None:
         write_text(folder / results.SCENARIO, text)
 
 
-def _table(server: LoggedServer, data: dict[str, Any], log: ServerLog) -> Iterator[str]:
+def _table(data: dict[str, Any], logs: Sequence[ServerLog]) -> Iterator[str]:
+    server = logs[0].server
+    counts = sum((log.counts for log in logs), Counter[Kind]())
     parallel = {key: data["latency"].get(key, 1) for key in ("tp", "dp", "pp")}
     pool = server.kv_pool.num_tokens
     rows = [
+        *([["servers", "", number(len(logs))]] if len(logs) > 1 else ()),
         ["server", "", f"{FAMILIES[server.engine].title} {server.version}".strip()],
         ["model", "", data["model"]],
         ["GPUs", "", " x ".join(f"{key} {size}" for key, size in parallel.items() if size > 1)
          or "1"],
         ["KV pool, measured", "tokens", "not known" if pool is None else number(pool)],
-        *([f"lines: {kind.value}", "", number(log.counts[kind])] for kind in Kind
-          if log.counts[kind]),
-        ["lines: not understood", "", number(log.num_not_understood)],
+        *([f"lines: {kind.value}", "", number(counts[kind])] for kind in Kind if counts[kind]),
+        ["lines: not understood", "", number(sum(log.num_not_understood for log in logs))],
     ]  # fmt: skip
     yield from aligned(rows, gap=2, right={2})

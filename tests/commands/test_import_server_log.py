@@ -284,6 +284,46 @@ def test_rotated_log_gives_the_scenario_of_the_whole(simulate, import_log):
     assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == whole
 
 
+def test_logs_of_a_fleet_are_one_scenario_of_all_its_servers(simulate):
+    """Requests by the times of all logs; the smallest of the measured pools."""
+    sources = []
+    for number, (second, pool) in enumerate([(10, 50_000), (12, 48_000), (11, 49_000)]):
+        write_log(prefill(second, 2, 700), decode(second, 2), prefill(second + 8, 1, 90 + number))
+        text = Path("server.log").read_text(encoding="utf-8")
+        sources.append(f"{number}.log")
+        text = text.replace("max_total_num_tokens=50000", f"max_total_num_tokens={pool}")
+        Path(sources[-1]).write_text(text, encoding="utf-8")
+    options = ("--fleet", "--hardware", "h100_sxm", "--out", "out")
+    ended = simulate("import", *sources, *options)
+    data = scenario_of(ended)
+    assert data["replicas"] == 3
+    assert data["scheduler"]["max_total_tokens"] == 48_000
+    rows = read_servetwin(Path("out/workload.jsonl.gz"), limit=None)
+    lengths = [len(rows.prompts.prompt(place)) for place in range(9)]
+    assert lengths == [350] * 6 + [90, 92, 91]
+    assert (rows.arrival_ns // 10**9).tolist() == [0, 0, 1, 1, 2, 2, 8, 9, 10]
+    assert ended.out.splitlines()[0].split() == ["servers", "3"]
+    assert "0.log: Rebuilt from the log." in ended.err
+    assert "set router" in ended.err
+    run = simulate("run", "out/scenario.yaml", "--format", "json")
+    assert json.loads(run.out)["completed"] == 9
+
+
+def test_servers_of_a_fleet_with_other_settings_are_refused(simulate):
+    write_log(prefill(10, 2, 700))
+    Path("server.log").rename("0.log")
+    write_log(prefill(10, 2, 700), args=sglang_args(schedule_policy="fcfs"))
+    options = ("--fleet", "--hardware", "h100_sxm", "--out", "out")
+    assert simulate("import", "0.log", "server.log", *options).err == (
+        "simulate: server.log: its scheduler is another than that of 0.log; the servers of a fleet"
+        " must be equal\n"
+    )
+    assert not Path("out").exists()
+    Path("aiperf.jsonl").write_text("{}\n", encoding="utf-8")
+    ended = simulate("import", "aiperf.jsonl", "--from", "aiperf", "--fleet", "--out", "out")
+    assert ended.err == "simulate: --fleet: goes with a server's log only\n"
+
+
 def test_several_files_are_one_log_or_refused(simulate):
     Path("a.jsonl").write_text("{}\n", encoding="utf-8")
     ended = simulate("import", "a.jsonl", "b.jsonl", "--from", "measured", "--out", "out")
