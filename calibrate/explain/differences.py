@@ -19,6 +19,7 @@ from calibrate.explain.words import (
 )
 from sim.core.errors import InputError
 from sim.des.routers.router import Router
+from sim.engine.server_config import BOTH
 
 # Keys of a scheduler's section that say nothing but how large its KV pool is.
 _POOL_KEYS = frozenset({
@@ -176,7 +177,7 @@ def _between_servers(before: Run, after: Run) -> Iterator[Difference]:
             def choose(setup: Setup, role: str = role, make: RouterMaker = make) -> Setup:
                 return replace(setup, routers={**setup.routers, role: make})
 
-            what = f"{role} router" if name else "router"
+            what = "router" if role == BOTH else f"{role} router"
             words = " -> ".join(router_words(run, name) for run in (before, after))
             yield what, words, choose
     received = {name: pool.received for name, pool in after.setup.pools.items()}
