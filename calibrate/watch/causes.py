@@ -83,6 +83,7 @@ class Evidence:
         ttft_ms: TTFT, measured and predicted.
         signs, usual: of the last windows, and of those before without drift.
         changes: what was different about the server not long ago.
+        late_answer_s: the longest time that it took to answer, where it usually takes far less.
     """
 
     score: Mapping[str, float]
@@ -91,6 +92,7 @@ class Evidence:
     signs: Signs
     usual: Signs
     changes: Sequence[str]
+    late_answer_s: float = 0.0
 
     def highest(self, *figures: str) -> float:
         """The highest score of these figures; 0 of one that could not be judged."""
@@ -164,6 +166,8 @@ def _stalls(evidence: Evidence) -> _Cause | None:
         return 2 * slow, f"stalls: {more:.0f} tokens a window came after gaps of over {limit}"
     if now.stalled_s >= 2 * usual.stalled_s + _STALLED_S:
         return 2 * slow, f"stalls: no token for {number(now.stalled_s)} s a window"
+    if evidence.late_answer_s:
+        return slow, f"stalls: it took {evidence.late_answer_s:.1f} s to answer"
     return None
 
 

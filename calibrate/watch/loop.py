@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 
 from calibrate.watch.outputs import Outputs
-from calibrate.watch.source import Away
+from calibrate.watch.source import Away, Late
 from calibrate.watch.watcher import Watcher
 from sim.server_metrics.scrape import Scrape
 
 
 def watch_all(
-    scrapes: Iterable[Scrape | Away],
+    scrapes: Iterable[Scrape | Away | Late],
     watcher: Watcher,
     outputs: Outputs,
     *,
@@ -32,6 +32,9 @@ def watch_all(
                 say(f"the server is away: {scrape.reason}; still trying")
                 outputs.note_up(is_up=False)
             is_away = True
+            continue
+        if isinstance(scrape, Late):
+            watcher.note_late(scrape)
             continue
         if is_away:
             say("the server is back")

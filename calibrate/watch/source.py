@@ -5,8 +5,11 @@ time on answers, and for nothing but this page.
 """
 
 import http.client
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -21,12 +24,22 @@ _TIMEOUT_S = 10.0
 _MAX_BYTES = 1 << 25
 # The server has this many times as long to itself as an answer took.
 _REST = 10
+# An answer is late if it took this long, and this many times as long as the last ones usually.
+_LATE_S, _LATE_TIMES = 0.5, 10
+_FEWEST_ANSWERS, _MOST_ANSWERS = 5, 30
 
 
 class Away(NamedTuple):
     """The server could not be asked, and why."""
 
     reason: str
+
+
+class Late(NamedTuple):
+    """The scrape that follows came late: how long the server took, and how long it usually does."""
+
+    took_s: float
+    usual_s: float
 
 
 class Clock(NamedTuple):
@@ -74,7 +87,7 @@ def scrapes(
     *,
     fetch: Callable[[str], str | Away] = fetch,
     clock: Clock | None = None,
-) -> Iterator[Scrape | Away]:
+) -> Iterator[Scrape | Away | Late]:
     """Ask a server again and again, without an end.
 
     Raises:
@@ -83,6 +96,7 @@ def scrapes(
     clock = clock or Clock()
     families = known_metrics()
     has_answered = False
+    answered_s: deque[float] = deque(maxlen=_MOST_ANSWERS)
     while True:
         began_s = clock.seconds()
         answer = fetch(url)
@@ -94,5 +108,9 @@ def scrapes(
             if scrape is None and not has_answered:
                 raise InputError(f"--url {url}: has no metric of a known engine")
             has_answered = True
+            usual_s = median(answered_s) if len(answered_s) >= _FEWEST_ANSWERS else math.inf
+            if took_s >= max(_LATE_S, _LATE_TIMES * usual_s):
+                yield Late(took_s, usual_s)
+            answered_s.append(took_s)
             yield Away("has no metric of a known engine now") if scrape is None else scrape
         clock.sleep(max(every_s - took_s, _REST * took_s, 0.0))

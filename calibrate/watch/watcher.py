@@ -5,11 +5,12 @@ Nothing here knows a clock or a socket: a recorded dump is watched as a live ser
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from calibrate.watch.causes import Signs, evidence_of, likely_causes
 from calibrate.watch.changes import TrafficChanges, server_changes
 from calibrate.watch.judge import QUIET_SCORE, Judges, Verdict
+from calibrate.watch.source import Late
 from calibrate.watch.twin import WindowTwin
 from sim.core.errors import InputError
 from sim.families import FAMILIES
@@ -91,6 +92,8 @@ class Watcher:
         self._usual: deque[Signs] = deque(maxlen=_USUAL)
         # Changes of the server, each with the number of the window in which it came.
         self._changes: deque[tuple[int, str]] = deque(maxlen=_RECENT)
+        # Answers that came late, each with the number of the window in which it did.
+        self._late: deque[tuple[int, Late]] = deque(maxlen=_KEPT_WINDOWS)
         self._before: Scrape | None = None
         self._notes: list[str] = []
         self._drift = _Drift()
@@ -101,6 +104,10 @@ class Watcher:
         """Something about the server changed, which may explain a drift."""
         self._changes.append((self._number, words))
         self._notes.append(words)
+
+    def note_late(self, answer: Late) -> None:
+        """The server took long to answer, as one that stands still does."""
+        self._late.append((self._number, answer))
 
     def take(self, scrape: Scrape) -> Watched | None:
         """Take the next scrape; returns the window that it ends, if it ends one.
@@ -145,6 +152,7 @@ class Watcher:
         if words := self._traffic.take(window):
             self._notes.append(words)
         self._note_learned()
+        self._note_late()
         self._note_drift(window, verdicts)
         notes, self._notes = self._notes, []
         watched = Watched(
@@ -165,6 +173,19 @@ class Watcher:
         self._has_learned = True
         ratios = ", ".join(f"{TITLES[name]} {number(usual[name])}" for name in usual)
         self._notes.append(f"learned: measured over predicted is usually {ratios}")
+
+    def _late_answers(self, num_windows: int) -> list[Late]:
+        """Those of the last windows."""
+        return [late for place, late in self._late if self._number - place < num_windows]
+
+    def _note_late(self) -> None:
+        if late := self._late_answers(1):
+            longest = max(late)
+            times = "" if len(late) == 1 else f" ({len(late)} times)"
+            self._notes.append(
+                f"the server stood still, or its front end did: it answered after"
+                f" {longest.took_s:.1f} s, usually after {1e3 * longest.usual_s:.0f} ms{times}"
+            )
 
     def _note_drift(self, window: Window, verdicts: Mapping[str, Verdict]) -> None:
         """Note drifts that begin, end, or have another likely cause now."""
@@ -189,7 +210,9 @@ class Watcher:
             words for place, words in self._changes if self._number - place <= _CHANGE_WINDOWS
         ]
         usual = Signs.mean(self._usual)
-        causes = likely_causes(evidence_of(self._verdicts, self._signs, usual, changes))
+        late_s = max((late.took_s for late in self._late_answers(_RECENT)), default=0.0)
+        evidence = evidence_of(self._verdicts, self._signs, usual, changes)
+        causes = likely_causes(replace(evidence, late_answer_s=late_s))
         causes = causes[:_MAX_CAUSES] or self._drift.causes
         begun = names - self._drift.names
         if begun:

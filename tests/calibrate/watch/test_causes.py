@@ -35,6 +35,7 @@ def evidence(signs=None, changes=(), means=(60.0, 60.0), **scores):
         (evidence(tpot_ms=5.0, ttft_ms=9.0, signs=STALLS), "stalls: 39 tokens a window"),
         (evidence(tpot_ms=5.0, signs={**STALLS, "late_s": 200.0}), "slower steps"),
         (evidence(tpot_ms=3.0, signs={"stalled_s": 2.0}), "stalls: no token for 2.00 s a window"),
+        (replace(evidence(tpot_ms=3.0), late_answer_s=1.5), "stalls: it took 1.5 s to answer"),
         (evidence(ttft_ms=6.0, signs={"prefill_ms": 90.0}), "slower prefill: 50.00 → 90.00 ms"),
         (evidence(ttft_ms=6.0, signs={"prefill_ms": None}), "slower prefill, or a slow front end"),
         (evidence(means=(160.0, 60.0), ttft_ms=6.0), "the front end: TTFT is 100.0 ms longer"),

@@ -7,10 +7,12 @@ import pytest
 from calibrate.watch.exporter import Exporter
 from calibrate.watch.loop import watch_all
 from calibrate.watch.outputs import Outputs
-from calibrate.watch.source import Away, Clock, fetch, scrapes
+from calibrate.watch.source import Away, Clock, Late, fetch, scrapes
 from calibrate.watch.twin import WindowTwin
 from calibrate.watch.watcher import Watcher
 from sim.core.errors import InputError
+from sim.families import known_metrics
+from sim.server_metrics.dump import read_dump
 from tests.calibrate.watch.conftest import Server, serving, write_dump
 
 OFF = Server(step_ms=18.0, prefill_us=110.0)
@@ -118,6 +120,22 @@ def test_what_else_changes_is_noted_with_the_window(tmp_path):
             log_changes=lambda: next(changes, ()), is_live=False,
         )  # fmt: skip
     assert "00:00:20  version 1 → 2" in lines
+
+
+def test_a_server_that_answers_late_stood_still(tmp_path):
+    """Its own figures may not show it: requests of that time came when it was back."""
+    lines = []
+    outputs = Outputs(lines.append, out=None, exporter=None, refresh_s=0)
+    dump = write_dump(tmp_path / "metrics.txt", (Server(), 80.0))
+    found = list(read_dump(dump, known_metrics()))
+    late = [Late(1.5, 0.004), Late(1.2, 0.005)]
+    watch_all(
+        [*found[:8], late[0], found[8], late[1], *found[9:]], watcher(), outputs, say=print,
+        is_live=False,
+    )  # fmt: skip
+    (told,) = [line for line in lines if "stood still" in line]
+    words = "the server stood still, or its front end did: it answered after 1.5 s"
+    assert told.endswith(f"{words}, usually after 4 ms (2 times)")
 
 
 def test_a_port_that_is_taken_is_refused():

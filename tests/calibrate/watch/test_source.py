@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from calibrate.watch.source import Away, Clock, fetch, metrics_url, scrapes
+from calibrate.watch.source import Away, Clock, Late, fetch, metrics_url, scrapes
 from sim.core.errors import InputError
 from tests.calibrate.watch.conftest import serving
 
@@ -50,6 +50,17 @@ def test_scrapes_come_as_often_as_asked_for():
 def test_a_server_that_answers_slowly_is_asked_less_often():
     _, slept = asked([(0.1, TEXT), (1.0, TEXT), (0.1, TEXT)], 3)
     assert slept == [1.9, 10.0]
+
+
+def test_an_answer_that_comes_late_is_told_before_it():
+    """By what the last answers took: five must be known, and a slow server is not late."""
+    quick, slow = (0.02, TEXT), (1.5, TEXT)
+    found, _ = asked([*[quick] * 5, slow, quick], 8)
+    assert [place for place, each in enumerate(found) if isinstance(each, Late)] == [5]
+    assert found[5] == Late(pytest.approx(1.5), pytest.approx(0.02))
+    assert not any(isinstance(each, Late) for each in asked([*[quick] * 4, slow], 5)[0])
+    usually_slow = [(0.3, TEXT)] * 6
+    assert not any(isinstance(each, Late) for each in asked([*usually_slow, slow], 7)[0])
 
 
 def test_a_server_that_is_away_is_tried_again():
