@@ -27,9 +27,10 @@ _GRACE_S = 30
 _HEADERS_S = 10.0
 # How long a client may read nothing while more is to be sent than the system buffers.
 _READS_NOTHING_S = 60.0
-# Open files, as SGLang 0.5.23 and vLLM 0.33.0 set the limit too; and those that are no connections.
+# The limit on open files that is set, as by SGLang 0.5.23 and vLLM 0.33.0; and how many of them are
+# kept for files that are no connections.
 _MOST_FILES, _OTHER_FILES = 65_535, 64
-# Seconds until the same trouble is said again.
+# For how long a remark is not printed again.
 _SAID_AGAIN_S = 60.0
 # What h11 says of an answer after the connection's last one, and after what is no HTTP.
 _TOO_LATE = (
@@ -52,6 +53,8 @@ def listen(host: str, port: int) -> socket.socket:
         # acknowledgement, up to 40 ms. asyncio sets it only where a socket names the protocol TCP,
         # which this one does not.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except UnicodeError:  # a part of the name is empty, or longer than 63 characters
+        raise InputError(f"cannot listen on {host}:{port}: not a host name") from None
     except OSError as error:
         # The error's own text repeats the address. A failed look-up of a name has no error number
         # of the system, but a text.
@@ -94,15 +97,15 @@ def web_server(app: ASGIApp) -> uvicorn.Server:
         limit_concurrency=most_connections() + 1,
         timeout_graceful_shutdown=_GRACE_S,
     )
-    logging.getLogger("uvicorn.error").addFilter(_is_no_lost_answer)
+    logging.getLogger("uvicorn.error").addFilter(_is_worth_a_traceback)
     return uvicorn.Server(config)
 
 
-def _is_no_lost_answer(record: logging.LogRecord) -> bool:
-    """False for the traceback of an answer that nobody gets.
+def _is_worth_a_traceback(record: logging.LogRecord) -> bool:
+    """False for an answer that nobody gets, which is no fault of the server.
 
-    Ctrl-C cut it off; one line counts all of those. Or its client has sent what is no HTTP since,
-    and got status 400 for it.
+    Either Ctrl-C has cut it off, and a line of uvicorn's counts all of those. Or its client has
+    since sent what is no HTTP, and got status 400 for it.
     """
     error = None if record.exc_info is None else record.exc_info[1]
     is_too_late = isinstance(error, h11.LocalProtocolError) and str(error).startswith(_TOO_LATE)
@@ -166,7 +169,11 @@ def most_connections() -> int:
 
 
 class Connection(H11Protocol):
-    """A client's connection. uvicorn limits the time between an answer and the next request."""
+    """A client's connection, with limits that uvicorn does not have.
+
+    It is closed if headers take too long to come, or if its client reads nothing; uvicorn limits
+    only the time between an answer and the next request. One too many is answered with status 503.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -180,6 +187,8 @@ class Connection(H11Protocol):
             _say_rarely(f"{most} clients are connected: no more are answered")
             transport.write(_FULL)
             transport.close()
+            # uvicorn would count it until it has ended, and refuse the others' requests meanwhile.
+            self.connections.discard(self)
         self._expect_headers()
 
     def data_received(self, data: bytes) -> None:

@@ -6,14 +6,17 @@ import logging
 import resource
 import socket
 import weakref
+from unittest.mock import Mock
 
 import h11
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
+from uvicorn.server import ServerState
 
 from sim.api import http_server as web
+from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
 from tests.api.conftest import serving
 
@@ -117,6 +120,32 @@ def test_client_too_many_is_refused_and_others_are_answered(over, monkeypatch, c
     assert all(each.startswith(b"HTTP/1.1 503 ") for each in refused)
     assert answered.endswith(b"short")
     assert capfd.readouterr().err == "servetwin: 3 clients are connected: no more are answered\n"
+
+
+def test_refused_client_does_not_count_while_it_is_disconnected(app, monkeypatch):
+    """uvicorn answers all requests with 503 while it counts as many connections."""
+    monkeypatch.setattr(web, "most_connections", lambda: 1)
+    monkeypatch.setattr(web, "_said_s", {})
+    state = ServerState()
+
+    def connected():
+        transport = Mock(get_extra_info=Mock(return_value=None))
+        connection = web.Connection(web.web_server(app).config, state, {}, loop)
+        connection.connection_made(transport)
+        return connection, transport
+
+    loop = asyncio.new_event_loop()
+    first, _ = connected()
+    _, refused = connected()
+    assert refused.write.call_args.args[0].startswith(b"HTTP/1.1 503 ")
+    assert state.connections == {first}
+    loop.close()
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64])
+def test_what_is_no_host_name_is_refused_in_one_line(host):
+    with pytest.raises(InputError, match=rf"cannot listen on {host}:0: not a host name"):
+        web.listen(host, 0)
 
 
 @pytest.mark.parametrize(
