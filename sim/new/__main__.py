@@ -1,5 +1,6 @@
 """`python -m sim.new KIND NAME`: writes a class of one's own to begin with, a test, a scenario."""
 
+import ast
 import keyword
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -65,8 +66,10 @@ class StartKind(NamedTuple):
 
     Attributes:
         start: what `python -m sim.new` calls it; see `start_file`.
+        cls: the name of the class in the text that a new file begins as.
         does: what its class does, for the list of kinds.
         key: the key of a scenario that names the class.
+        suite: the contract in `sim.testing.contracts` that its test runs.
         changes: sections of the scenario that differ from `_BASE`, besides the key.
     """
 
@@ -207,10 +210,21 @@ def start_texts(kind: StartKind, module: str) -> dict[str, str]:
     }
 
 
+def _names_in(text: str) -> list[str]:
+    """The names of imports and of classes in a module's text, once for each time."""
+    nodes = list(ast.walk(ast.parse(text)))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    return [*classes, *(alias.name for node in imports for alias in node.names)]
+
+
 def write_start(kind: StartKind, module: str) -> list[str]:
     """Write the files; returns their names."""
     check_module_name(module)
-    texts = start_texts(kind, module)
+    texts, cls = start_texts(kind, module), class_name(module)
+    for name, text in texts.items():
+        if name.endswith(".py") and _names_in(text).count(cls) > 1:
+            raise InputError(f"NAME: {name} would have two things named {cls}: choose another name")
     for name in texts:
         if Path(name).exists() or Path(name).is_symlink():
             raise InputError(f"{name}: is there already, and is not overwritten")

@@ -86,6 +86,7 @@ def test_new_starts_and_their_tests_work(folder, python, capsys):
         ("a-b", "'a-b' is no name of a Python module, such as my_router"),
         ("class", "'class' is no name of a Python module, such as my_router"),
         ("mine", "mine.yaml: is there already, and is not overwritten"),
+        ("path", "test_path.py would have two things named Path: choose another name"),
     ],
 )
 def test_new_refuses_bad_names_and_overwrites_nothing(folder, capsys, name, reason):
@@ -94,6 +95,13 @@ def test_new_refuses_bad_names_and_overwrites_nothing(folder, capsys, name, reas
     assert reason in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
     assert Path("mine.yaml").read_text() == "kept"
+
+
+def test_new_class_hides_no_name_that_its_own_file_uses(folder, capsys):
+    """The methods of class Launch would make their launches of it."""
+    assert new(["family", "launch"]) == 2
+    assert "launch.py would have two things named Launch" in capsys.readouterr().err
+    assert new(["family", "slots"]) == 0
 
 
 @BUT_FAMILY
