@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import yaml
 
 from sim.core.errors import InputError
 from sim.extras import how_to_install
@@ -87,6 +88,7 @@ def stand_in(monkeypatch):
     slots = {"current": "0.5.14", "next": "0.5.16"}
     sdk = ModuleType("aiconfigurator_core.sdk")
     sdk.perf_database = SimpleNamespace(
+        yaml=yaml,
         get_version_slots=lambda system, backend: (
             slots if system == "h200_sxm" and backend in {"sglang", "vllm"} else None
         ),
