@@ -17,10 +17,11 @@ from sim.latency.profile.format import DeviceModel, Range, Term
 from sim.latency.profile.model import ModeTime
 from sim.latency.profile.quantities import MODE_TERMS
 
-# With the first a table follows every sample, with the last it is nearly flat.
+# How stiff a table is: with the first it follows every sample, with the last it is nearly flat.
 _STIFFNESS = (0.01, 0.1, 1.0)
 _INNER_FOLDS = 4
-# A mode gets a table only if the table's errors are below this share of the errors without it.
+# A mode gets a table only if the table's errors are below this share of the errors without it, and
+# only with so many compositions of steps.
 _WORTH_IT = 0.98
 _FEWEST_FOR_TABLE = 24
 
@@ -57,7 +58,7 @@ def fit_mode(
 
 
 def enough_for_knees(samples: Sequence[Sample]) -> bool:
-    """Whether there are two different points for each term; fewer cannot tell knees from terms."""
+    """Whether two compositions were measured for each term; fewer cannot tell knees from terms."""
     return num_compositions(samples) >= 2 * len(MODE_TERMS[samples[0].step.mode].device)
 
 
@@ -117,24 +118,26 @@ def _choose_table(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> _T
     tables = [_Table(axes, stiffness) for axes in MODE_TERMS[mode].axes for stiffness in _STIFFNESS]
     wrong: dict[_Table | None, float] = dict.fromkeys((None, *tables), 0.0)
     weights = composition_weights(samples)
+    # Another seed than that of the folds by which `fit_mode` measures errors.
     for mask in held_out(samples, _INNER_FOLDS, seed + 1):
         known, unknown = part(samples, ~mask), part(samples, mask)
         terms = _terms(mode, known)
         ratios = device_times(known) / np.maximum(evaluate(terms, known), 1)
-        left = device_times(unknown) / np.maximum(evaluate(terms, unknown), 1)
-        wrong[None] += _wrongness(left, np.ones(len(unknown)), weights[mask])
+        unknown_ratios = device_times(unknown) / np.maximum(evaluate(terms, unknown), 1)
+        wrong[None] += _wrongness(unknown_ratios, np.ones(len(unknown)), weights[mask])
         for table in tables:
             grid = choose_grid(known, table.axes)
             correction = fit_correction(
                 grid, known, ratios, stiffness=table.stiffness, weights=weights[~mask]
             )
             factors = evaluate_correction(correction, grid, unknown)
-            wrong[table] += _wrongness(left, factors, weights[mask])
+            wrong[table] += _wrongness(unknown_ratios, factors, weights[mask])
     best = min(tables, key=lambda table: wrong[table])
     return best if wrong[best] < _WORTH_IT * wrong[None] else None
 
 
 def _wrongness(ratios: Float64, factors: Float64, weights: Float64) -> float:
+    """The relative errors of a table's factors for terms, against measured ones."""
     return float((weights * np.abs(factors / ratios - 1)).sum())
 
 
@@ -144,5 +147,5 @@ def _range(name: str, samples: Sequence[Sample]) -> Range:
 
 
 def device_times(samples: Sequence[Sample]) -> Float64:
-    """The measured times; shape [num_samples]."""
+    """The measured device times in ns; shape [num_samples]."""
     return np.array([sample.device_ns for sample in samples])

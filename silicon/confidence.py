@@ -351,7 +351,10 @@ def board(judges: MeasuredServers, sample: Sample, calibration: intervals.Calibr
             ]
             off.append([words, f"{each.num_judged} of {each.num_rows}", *errors])
     header = ("servers", "judged", "mean TTFT", "mean TPOT", "throughput")
-    told = "How far off simulated means are, and expected ones (medians):"
+    told = (
+        "Median errors of simulated means / of the [means to expect](confidence.md), which measured"
+        " servers like these correct:"
+    )
     return f"{table_of(header, lines)}\n\n{told}\n\n{table_of(header, off)}"
 
 

@@ -16,6 +16,7 @@ from realrun.suite.stages import Stage
 
 # A command's budget does not include the time to write the results and to free memory at the end.
 _ENDING_S = 8.0
+# How long an interrupted process may take to keep what it has.
 _KILL_AFTER_S = 5.0
 _LINES_KEPT = 20
 
@@ -27,7 +28,7 @@ class StageOutcome(NamedTuple):
 
     Attributes:
         code: its exit code; if negative, the signal that ended it.
-        timed_out: whether it was stopped at its time limit.
+        timed_out: whether it was interrupted, because its time limit was near.
         seconds: how long it ran.
         printed: the last lines of its stdout; if it failed, also those of its stderr.
     """
@@ -57,14 +58,14 @@ def arguments_of(stage: Stage, folder: Path, device: str, limit_s: float) -> lis
 
 
 def run_process(
-    main: Callable[[Sequence[str]], object], arguments: Sequence[str], limit_s: float
+    main: Callable[[Sequence[str]], int | None], arguments: Sequence[str], limit_s: float
 ) -> StageOutcome:
     """Call `main(arguments)` in a new process.
 
     The process is interrupted shortly before its time limit, and killed at the limit.
 
     Args:
-        main: a function that a new process can import; its result is the exit code.
+        main: a function that a new process can import; its result is the exit code (None: 0).
         arguments: what it is called with.
         limit_s: the time limit.
     """
@@ -91,15 +92,14 @@ def run_process(
 
 
 def _run_stage(
-    main: Callable[[Sequence[str]], object], arguments: Sequence[str], results: str, errors: str
+    main: Callable[[Sequence[str]], int | None], arguments: Sequence[str], results: str, errors: str
 ) -> None:
     """Call `main` in this process, with stdout and stderr in files, and exit with its result."""
     for path, descriptor in ((results, 1), (errors, 2)):
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, descriptor)
         os.close(file)
-    code = main(arguments)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(main(arguments))
 
 
 def _last_lines(file: IO[bytes]) -> list[str]:

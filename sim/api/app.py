@@ -192,7 +192,7 @@ class Api:
             "model_path": info.model,
             "version": info.version,
             "max_total_num_tokens": info.pool_tokens,
-            "internal_states": [{}],
+            "internal_states": [{}],  # SGLang's benchmark reads values of the first one
             **info.settings,
         }
         return JSONResponse(about)

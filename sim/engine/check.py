@@ -44,7 +44,7 @@ def check_requests(engine: EngineCore) -> None:
 
 
 def _check_micro_batches(engine: EngineCore) -> None:
-    """No request waits for a token of two steps in flight, and each step has its micro-batch."""
+    """No more steps are in flight than there are micro-batches, and no two make tokens of a row."""
     num_in_flight = len(engine.in_flight)
     require(num_in_flight <= engine.num_places, f"{num_in_flight} steps are in flight")
     samples = Counter(

@@ -1,7 +1,7 @@
 """How long a step takes: the interface of all latency models."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,8 +14,11 @@ class RangeExit(NamedTuple):
     """One quantity of one mode that was outside its measured range.
 
     Attributes:
+        mode: the steps' forward mode.
+        feature: the quantity's name.
         num_steps: steps in which it was outside.
         lowest, highest: its least and its greatest value in those steps.
+        low, high: the ends of the measured range.
     """
 
     mode: str
@@ -46,6 +49,7 @@ class RangeReport:
     """How many steps of a run lay outside its latency model's ranges.
 
     Attributes:
+        num_steps: all steps of the run.
         num_outside: steps with any quantity outside its range.
         exits: the quantities that were outside, grouped by mode. The mode that was outside first
             comes first.
@@ -53,7 +57,7 @@ class RangeReport:
 
     num_steps: int = 0
     num_outside: int = 0
-    exits: tuple[RangeExit, ...] = field(default=())
+    exits: tuple[RangeExit, ...] = ()
 
     @classmethod
     def merged(cls, reports: Iterable["RangeReport"]) -> "RangeReport":
@@ -151,7 +155,7 @@ class StepLatency:
         """Nothing changes."""
 
 
-# By time. The times of many runs are parts of one array.
+# The longest array asked for so far, by the time that it repeats. Shorter ones are parts of it.
 _equal_ns: dict[int, Int64] = {}
 
 

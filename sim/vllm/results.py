@@ -94,7 +94,8 @@ def _bench_facts(row: dict[str, object]) -> ServerFacts:
 _REQUESTS = ("requests.jsonl", "requests.jsonl.gz")
 _WORKLOAD = ("workload*.jsonl", "workload*.jsonl.gz")
 _TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
-_MAX_ROW_DIGITS = len(str(MAX_REQUESTS)) + 1
+# A row number has fewer digits than this; more are not read.
+_TOO_MANY_DIGITS = len(str(MAX_REQUESTS)) + 1
 _ROW = re.compile(r"(?:^|\D)(\d+)$", re.ASCII)
 _BLOCK = re.compile(r"\bblk(\d+)\b", re.ASCII)
 _SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
@@ -102,6 +103,7 @@ _OTHER_SETTINGS = ("tensor_parallel_size", "dtype", "kv_cache_dtype")
 
 
 def find_requests(folder: Path) -> list[Path]:
+    """The files by which a folder of LLMServingSim is recognised."""
     return _found(folder, *_REQUESTS)
 
 
@@ -169,8 +171,8 @@ def _time(line: TextLine, row: JsonObject, key: str) -> int | None:
 
 def _row_number(line: TextLine, row: JsonObject, num_rows: int) -> int:
     rid = row.get("request_id")
-    match = _ROW.search(rid[-_MAX_ROW_DIGITS:]) if isinstance(rid, str) else None
-    if match is None or len(match[1]) == _MAX_ROW_DIGITS:
+    match = _ROW.search(rid[-_TOO_MANY_DIGITS:]) if isinstance(rid, str) else None
+    if match is None or len(match[1]) == _TOO_MANY_DIGITS:
         raise line.error("request_id", f"{shown(rid)} does not end in a row number")
     place = int(match[1])
     if place >= num_rows:

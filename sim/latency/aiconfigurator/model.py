@@ -124,9 +124,6 @@ class AiconfiguratorLatency:
         # So that a model without data is found when the scenario is read.
         for ask_ms in (self._prefill_tokens_ms, self._decode_tokens_ms, self._head_ms):
             ask_ms(1)
-        if self._num_ranks > 1:
-            self._prefill_experts_ms(1)
-            self._decode_experts_ms(1)
         self._prefill_rows_ms(1, 1, 0)
         decode.rows_ms(1, 1)
 

@@ -46,13 +46,14 @@ class OperatorList:
 
     An operator is asked at the two sizes of a probe. If both times are equal, it depends on the
     number of new tokens alone, as a matrix product does. If not, it depends on the rows, as
-    attention does. So no list of names must be kept up to date. The output head is known by its
-    name: it runs on one token of each row.
+    attention does. So no list of names must be kept up to date. Only `head`, `experts` and
+    `messages` are known by their names. Operators are given by their places in the phase's list.
 
     Attributes:
         tokens: operators that run on every new token.
         rows: operators whose time depends on how tokens are spread over rows.
-        head: the output head; empty in the lists of some models.
+        head: the output head, which runs on one token of each row; empty in the lists of some
+            models.
         experts: with several ranks, the operators that run on every new token of all of them: those
             with `moe` in their names. The package asks for the tokens of one rank, and takes all
             ranks to have as many.
@@ -80,7 +81,7 @@ class OperatorList:
         self.num_ranks = num_ranks
         self.experts: list[int] = []
         self.messages: list[int] = []
-        self._new_per_row = probe is DECODE_PROBE
+        self._one_new_per_row = probe is DECODE_PROBE
         self.tokens: list[int] = []
         self.rows: list[int] = []
         self.head: list[int] = []
@@ -112,7 +113,7 @@ class OperatorList:
         return self._ms_of(self.messages, num_rank_tokens)
 
     def _ms_of(self, places: list[int], num_tokens: int) -> float:
-        rows, tokens = (num_tokens, 1) if self._new_per_row else (1, num_tokens)
+        rows, tokens = (num_tokens, 1) if self._one_new_per_row else (1, num_tokens)
         return self._time_ms(places, rows, tokens, x=num_tokens) if places else 0.0
 
     def head_ms(self, num_rows: int) -> float:
@@ -137,7 +138,10 @@ class Compiled(NamedTuple):
     Attributes:
         source: package, licence, system, backend and version.
         system: the package's name of the GPU.
+        version: that of the backend, whose measured times are taken.
         arguments: what the package was given: parallelism and number formats.
+        model: the package's model, with its lists of operators.
+        handle: the package's compiled engine, which times operators.
     """
 
     source: str
@@ -222,11 +226,11 @@ class PackageEngine:
 
 
 def _counted_twice(names: Sequence[str], num_ranks: int) -> list[str]:
-    """Operators whose work another one of the list has, too (version 0.12)."""
+    """Operators whose work another one of the list has, too (version 0.12 of the package)."""
     found = []
     if num_ranks == 1:
-        # The list of vLLM's latent attention has all all-reduces of a layer in this operator, and
-        # counts them once more before and after the experts.
+        # vLLM's list of latent attention has all all-reduces of a layer in this operator, and once
+        # more in the operators before and after the experts.
         found += [name for name in names if name.endswith("_tp_allreduce")]
     if any(name.endswith("_qkv_a_proj_gemm") for name in names):
         # The list of latent attention with DeepEP has the same matrix product under two names.
