@@ -158,7 +158,8 @@ def _numbers(
     names: Mapping[str, str] | None = None,
     label: str = "",
 ) -> Control:
-    texts = tuple(_text(stop) for stop in sorted({*stops, value}))
+    # A negative number stands for no limit, which is more than any other.
+    texts = tuple(_text(stop) for stop in sorted({*stops, value}, key=lambda x: (x < 0, x)))
     return Control(key, label or key_label(key, [key]), _text(value), texts, names=names)
 
 
@@ -177,6 +178,7 @@ def _text(value: float | None) -> str:
 
 # Requests that a move simulates unless the user says otherwise; the most that the page may ask for.
 DEFAULT_REQUESTS, MAX_REQUESTS = 600, 20_000
+# The most characters of a value.
 _MAX_VALUE = 200
 
 # Reads the scenario, with further `--set` options.
@@ -200,6 +202,7 @@ class Playground:
         self._base = load(())
         self._controls = {control.key: control for control in controls_of(self._base)}
         policy = self._controls[policy_path(self._base.scenario)]
+        # So that a page on which nothing was moved compares two policies.
         self._compared_by_default = {policy.key: policy.value}
         self._read_trace = TraceCache()
         # One simulation at a time: two would take twice as long each.
@@ -220,8 +223,9 @@ class Playground:
         }
 
     def simulate(self, settings: Settings, num_requests: int) -> dict[str, Any]:
-        """Two runs with these settings, first come, first served beside the policy that they name.
+        """Run these settings with the policy that they name, and with first come, first served.
 
+        It is a single run if that is the policy.
         Returns for each run its policy, curves, figures and how far to believe it; how many
         requests were simulated, and of how many; and how many seconds that took.
         """

@@ -124,6 +124,15 @@ def test_same_move_gives_the_same_curves(playground):
     assert playground.simulate({CHUNK: "512"}, 100)["runs"] == first
 
 
+def test_no_limit_is_the_far_end_of_a_slider():
+    """-1, which the page calls infinite, is more than any other chunk."""
+    with served(SMOKE, [f"{CHUNK}=-1"]) as server:
+        controls = {each["key"]: each for each in server.playground.describe()["controls"]}
+    assert controls[CHUNK]["names"] == {"-1": "∞"}
+    assert controls[CHUNK]["stops"][0] == "64"
+    assert controls[CHUNK]["stops"][-2:] == ("16384", "-1")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -152,6 +161,13 @@ def test_what_the_page_never_sends_is_refused(server, body):
     """Nothing is simulated, and the server goes on."""
     assert answer(server, "POST", "/simulate", body)[0] == 422
     assert answer(server, "GET", "/scenario")[0] == 200
+
+
+@pytest.mark.parametrize("length", ["65537", "9" * 5_000, "-1", "x", ""])
+def test_body_of_no_or_too_great_a_length_is_refused(server, length):
+    """Before it is read."""
+    status, content = answer(server, "POST", "/simulate", None, **{"Content-Length": length})
+    assert (status, content) == (413, {"error": "the request is too long"})
 
 
 @pytest.mark.parametrize(
