@@ -41,7 +41,7 @@ class _Calls(TorchFunctionMode):
                 return self._moved(func, args, options)
             if func == _SET_DATA:
                 subject.memory = args[1].memory
-        elif func is Tensor.to and _is_cuda(options.get("device", args[1])):
+        elif func is Tensor.to and any(map(_is_cuda, (*args[1:], *options.values()))):
             dtypes = [
                 each for each in (*args[1:], *options.values()) if isinstance(each, torch.dtype)
             ]
@@ -95,6 +95,7 @@ class _Calls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if func in _HOST_READS:
             self._gpu.check_read(subject)
+        # Torch's methods that write in place end in one underscore, as `copy_` does.
         elif name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
             self._gpu.check_write(subject)
 
@@ -199,8 +200,8 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
 def _zeros(args: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
     """Zeros that take no memory before somebody writes to them: workspaces are large."""
     shape = torch.zeros(*args, **{**options, "device": "meta"})
-    num_bytes = np.zeros(max(shape.nbytes, 1), dtype=np.uint8)
-    return torch.from_numpy(num_bytes)[: shape.nbytes].view(shape.dtype).view(shape.shape)
+    content = np.zeros(max(shape.nbytes, 1), dtype=np.uint8)
+    return torch.from_numpy(content)[: shape.nbytes].view(shape.dtype).view(shape.shape)
 
 
 def _is_cuda(device: object) -> bool:
@@ -213,4 +214,4 @@ def _nothing() -> None:
     """What a launch does whose result is there already."""
 
 
-__all__ = ["HazardError", "lazy_cuda"]
+__all__ = ["HazardError", "StreamHandle", "lazy_cuda"]

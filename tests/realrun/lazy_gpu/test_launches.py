@@ -103,3 +103,12 @@ def test_replayed_step_copies_then_replays_then_samples(step_of):
     assert names.count("graph") == 1
     assert names[-2:] == ["to host", "mark"]
     assert names.count("to host") == 1
+
+
+def test_tensor_goes_to_the_device_however_the_call_names_it(bare_gpu):
+    """And to another dtype of the host without any device."""
+    host = torch.ones(2)
+    for moved in (host.to("cuda"), host.to(device="cuda"), host.to(device=torch.device("cuda"))):
+        assert moved.device.type == "cuda"
+    assert host.to(device="cuda", dtype=torch.float64).dtype is torch.float64
+    assert host.to(dtype=torch.float64).device.type == "cpu"
