@@ -41,7 +41,7 @@ def fit_run_logs(
         raise InputError(f"{output}: expected a name that ends in .json")
     check_target(output)
     dataset = load_dataset(logs)
-    refuse_input(output)
+    refuse_input(output)  # which the check above could not know: a log is an input once it is read
     profile = fit_profile(
         dataset,
         name=name or output.stem,

@@ -106,7 +106,7 @@ def _check_identifiable(solution: Solution) -> None:
 
 def _remarks(solution: Solution, correlation: float | None) -> Iterator[str]:
     names = ("host_s", "host_per_request_s")
-    for name, value in zip(names, solution.unknowns, strict=False):
+    for name, value in zip(names, solution.unknowns, strict=False):  # one or both are unknown
         if not value:
             yield f"{name} is 0: with a larger value, simulated decode times are too long"
     if correlation is not None and abs(correlation) > _HIGH_CORRELATION:

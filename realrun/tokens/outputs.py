@@ -86,6 +86,7 @@ class ForcedTokens:
     def add(self, request: ScriptedRequest) -> ScriptedRequest:
         spec, script = request.spec, request.script
         self._script.add(spec.rid, script, ignore_eos=spec.ignore_eos)
+        # A script with known tokens ends with them: there are no others.
         endless = spec.ignore_eos and not script.is_known
         end_index = _NO_END if endless else script.num_tokens - 1
         if len(script.known_ids):

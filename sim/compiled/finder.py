@@ -24,7 +24,7 @@ from typing import Any
 LIBRARY, STARTER = "servetwin__mypyc", "servetwin_start"
 ROOT = Path(__file__).parents[2]
 BUILDS = Path(__file__).with_name("builds")
-# Why the last attempt to make a build failed.
+# The file that says why the last attempt to make a build failed.
 FAILED = BUILDS / "failed"
 _SOURCES = "sources"
 

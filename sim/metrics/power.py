@@ -21,9 +21,9 @@ class Work(NamedTuple):
     Attributes:
         busy_s: how long the device worked on them.
         num_steps: how many there were.
-        decode_rows: of each step.
-        prefill_tokens: prompt tokens of all of them together.
-        context_tokens: which the decode rows of each step attend to, the mean over the steps.
+        decode_rows: the decode rows of each step.
+        prefill_tokens: the prompt tokens of all these steps together.
+        context_tokens: what the decode rows of one step attend to; the mean over the steps.
     """
 
     busy_s: Float64
@@ -34,7 +34,11 @@ class Work(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """Something that takes energy: in words, and its unit."""
+    """Something that takes energy: in words, and its unit.
+
+    docs/how-to/power.md says which amounts make a formula. A doubling of rows counts, and not each
+    row, where rows share much of the work.
+    """
 
     label: str
     unit: str
@@ -77,7 +81,8 @@ class ServerPower(NamedTuple):
     Attributes:
         idle_w: without a step.
         limit_w: the most during a step.
-        joules: for each unit of some `AMOUNTS`, what a step takes; of a second that is watts.
+        joules: by name of some `AMOUNTS`, the joules that a unit of it takes: of an amount in
+            seconds that is watts.
     """
 
     idle_w: float
@@ -136,8 +141,8 @@ def _energy_j(log: RunLog, pool: LoggedPool, power: ServerPower, span_ns: tuple[
     # Steps of several stages overlap, and a server is busy once.
     busy_s *= min(1.0, server_s / max(float((share * busy_s).sum()), 1e-9))
     of_prompts = steps.num_prefill_tokens + steps.num_cached_tokens
-    # A row stands for steps that were passed at once, and has the context of the last one: a token
-    # more for each decode row and step.
+    # A row stands for steps that were passed at once, and has the context of the last one. Each
+    # step adds a token for each decode row, so the mean over the steps is less by half of that.
     grown = steps.num_decode_rows * (steps.num_steps - 1) / 2
     work = Work(
         busy_s,

@@ -1,4 +1,4 @@
-"""Reads the results of a finished search for deployments, as `plan_json` wrote them."""
+"""Reads the results of `simulate plan`, a search for deployments, as `plan_json` wrote them."""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -68,8 +68,10 @@ class PlanFile(NamedTuple):
     """What results.json has.
 
     Attributes:
+        name: the scenario's name.
         sought: what was looked for, in a sentence.
         confidence: how far to believe the first deployment's means; empty if there is none.
+        scenario: the scenario of the plan, as its file would have it.
         deployments: a flat row for each candidate.
         loads: the rows of `sim.sweep.capacity.front.load_rows`.
     """
@@ -83,7 +85,7 @@ class PlanFile(NamedTuple):
 
 
 def is_plan_folder(folder: Path) -> bool:
-    """Whether the folder's results.json is that of a search for deployments."""
+    """Whether the folder's results.json is that of a plan. InputError: it cannot be read."""
     return "deployments" in read_json_object(folder / RESULTS)
 
 
