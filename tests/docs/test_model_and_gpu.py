@@ -1,4 +1,7 @@
-"""docs/how-to/model-and-gpu.md: its scenario runs, its errors and its table are right."""
+"""docs/how-to/model-and-gpu.md: its scenario runs, its errors and its table are right.
+
+docs/how-to/troubleshooting.md goes on with the same scenario.
+"""
 
 import re
 from pathlib import Path
@@ -12,6 +15,8 @@ from sim.scenario.load import load_scenario
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/model-and-gpu.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+TROUBLES = PAGE.with_name("troubleshooting.md").read_text(encoding="utf-8")
+REFUSED = re.compile(r"^\$ simulate (validate .*)\n(simulate: .*\n)", re.MULTILINE)
 SCENARIO = TEXT.split("```yaml\n")[1].split("```")[0]
 ROWS = [
     [cell.strip(" `") for cell in line.strip("|").split("|")]
@@ -32,10 +37,10 @@ def test_commands_run(line, capsys):
     assert "TTFT" in capsys.readouterr().out
 
 
-def test_model_that_does_not_fit_is_refused_as_shown(capsys):
-    command, _, answer = TEXT.partition("$ simulate validate")[2].partition("\n")
-    assert main(["validate", *command.split()]) == 2
-    assert capsys.readouterr().err == answer.partition("```")[0]
+@pytest.mark.parametrize(("command", "answer"), REFUSED.findall(TEXT) + REFUSED.findall(TROUBLES))
+def test_refusals_are_as_shown(capsys, command, answer):
+    assert main(command.split()) == 2
+    assert capsys.readouterr().err == answer
 
 
 def test_one_line_prints_what_is_shown(capsys):
