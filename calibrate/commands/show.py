@@ -25,7 +25,7 @@ def show(
     from sim.commands.output import print_line, print_table
     from sim.latency.profile.format import load_profile
 
-    loaded = load_profile(profile, Path())
+    loaded = load_profile(profile, Path(), key=())
     for table in (fingerprint_table, range_table, term_table, error_table):
         print_table(table(loaded))
     if loaded.left_out:

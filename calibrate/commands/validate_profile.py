@@ -45,7 +45,7 @@ def validate_profile(
     if folder is not None:
         for log in logs:
             check_folder(folder, log)
-    profile = load_profile(name_or_path, Path())
+    profile = load_profile(name_or_path, Path(), key=())
     runs = [rebuild(path, base_dir, skip) for path in logs]
     diverged = [(run, where) for run in runs if (where := replay_decisions(run))]
     for run, divergence in diverged:

@@ -8,6 +8,8 @@ import typer
 
 from sim.core.errors import InputError
 
+_KEY_VARIABLE = "SERVETWIN_API_KEY"
+
 
 def _checked_names(names: list[str] | None) -> list[str] | None:
     for name in names or ():
@@ -19,7 +21,8 @@ def _checked_names(names: list[str] | None) -> list[str] | None:
 def _checked_key(key: str | None) -> str | None:
     """A key that fits into a header."""
     if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
-        raise InputError("--api-key: must have printable ASCII characters, and no space")
+        where = f"--api-key, or {_KEY_VARIABLE}"
+        raise InputError(f"{where}: must have printable ASCII characters, and no space")
     return key
 
 
@@ -30,7 +33,8 @@ class Address:
     Attributes:
         host: the address to listen on.
         port: the port; 0: a free one.
-        allowed_host: host names, besides private ones, by which clients may call the server.
+        allowed_host: host names by which clients may call the server, besides IP addresses and
+            private names such as `a.local` (see `Guard`).
         api_key: what clients must send; None: nothing.
     """
 
@@ -48,7 +52,7 @@ class Address:
     api_key: Annotated[
         str | None,
         typer.Option(
-            envvar="SERVETWIN_API_KEY",
+            envvar=_KEY_VARIABLE,
             metavar="KEY",
             callback=_checked_key,
             help="key that clients must send; better in the environment, where others do not see"

@@ -125,7 +125,7 @@ def test_fitted_profile_drives_a_scenario_and_warns_outside_its_range(made, caps
         (("fit", "a.jsonl", "-o", "made.json", "--folds", "1"), r"--folds"),
         (("fit", "-o", "made.json"), r"Missing argument 'FILE...'"),
         (("show", "absent.json"), r"absent.json: cannot be read: No such file or directory"),
-        (("show", "absent"), r"latency.path: unknown profile 'absent'"),
+        (("show", "absent"), r"calibrate: unknown profile 'absent'"),
     ],
 )
 def test_commands_bad_input_is_one_line(calibrate, log, arguments, message):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from sim.core.batch import ForwardMode
-from sim.core.errors import InputError, unknown_name
+from sim.core.errors import InputError, KeyPath, unknown_name
 from sim.core.files import located
 from sim.core.packed import STDIN, parse_json_object, read_text
 from sim.latency.profile.quantities import MODE_TERMS, ModeTerms
@@ -301,11 +301,13 @@ def _check_terms(where: str, terms: tuple[Term, ...], allowed: tuple[str, ...], 
 _SUFFIX = ".json"
 
 
-def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
+def load_profile(
+    name_or_path: str, base_dir: Path, *, key: KeyPath = ("latency", "path")
+) -> LatencyProfile:
     """Load a profile: a file if the name ends in `.json`, otherwise a shipped one.
 
     A relative path starts from `base_dir`; `-` is standard input. Shipped profiles have names such
-    as `example/tiny-cpu`.
+    as `example/tiny-cpu`. `key` is the scenario's key that has the name; empty: a command has it.
     """
     if name_or_path == str(STDIN):
         return read_profile(STDIN)
@@ -315,7 +317,7 @@ def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
     if name_or_path not in shipped:
         reason = unknown_name("profile", name_or_path, shipped)
         reason = f"{reason}; the path of a file ends in {_SUFFIX}"
-        raise InputError(reason, key=("latency", "path"))
+        raise InputError(reason, key=key)
     text = shipped[name_or_path].read_text(encoding="utf-8")
     return parse_profile(text, f"profile {name_or_path}")
 
