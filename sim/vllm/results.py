@@ -99,6 +99,8 @@ _TOO_MANY_DIGITS = len(str(MAX_REQUESTS)) + 1
 _ROW = re.compile(r"(?:^|\D)(\d+)$", re.ASCII)
 _BLOCK = re.compile(r"\bblk(\d+)\b", re.ASCII)
 _SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+# As many as a scenario's `latency.dp` takes.
+_MAX_RANKS = 1024
 _OTHER_SETTINGS = ("tensor_parallel_size", "dtype", "kv_cache_dtype")
 
 
@@ -184,8 +186,9 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     scheduler: dict[str, object] = {"block_size": block_size}
     if not path.is_file():
         return ServerFacts(("vllm",), scheduler=scheduler)
-    text = "\n".join(line.text for line in read_lines(path))
-    meta = parse_object(TextLine(str(path), 1, text))
+    text = "\n".join(each.text for each in read_lines(path))
+    line = TextLine(str(path), 1, text)
+    meta = parse_object(line)
     engine = meta.get("engine_kwargs")
     engine = engine if isinstance(engine, dict) else {}
     scheduler |= {key: engine[key] for key in _SETTINGS if engine.get(key) is not None}
@@ -196,7 +199,9 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
         other["vllm_version"] = version
     if (taken := version_with_rules_of(version)) not in {None, NEWEST}:
         scheduler["version"] = taken
-    num_ranks = _ranks(engine)
+    num_ranks = 1
+    if engine.get("data_parallel_size") is not None:
+        num_ranks = whole(line, engine, "data_parallel_size", high=_MAX_RANKS)
     if num_ranks > 1:
         other["data_parallel_size"] = num_ranks
         other["enable_expert_parallel"] = engine.get("enable_expert_parallel") is True
@@ -205,11 +210,6 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     # vLLM's ranks step together only to compute experts together.
     together = num_ranks if engine.get("enable_expert_parallel") is True else 1
     return ServerFacts(("vllm",), name, scheduler, other, together, version=version)
-
-
-def _ranks(engine: JsonObject) -> int:
-    size = engine.get("data_parallel_size")
-    return size if isinstance(size, int) and not isinstance(size, bool) and size > 1 else 1
 
 
 def _found(folder: Path, *patterns: str) -> list[Path]:

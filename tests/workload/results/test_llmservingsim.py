@@ -73,6 +73,14 @@ def test_settings_are_vllms_own(folder, imported):
     assert run.facts.other_settings == {"dtype": "bfloat16", "vllm_version": "0.19.0"}
 
 
+@pytest.mark.parametrize("ranks", [0, 1_025, "2", True])
+def test_number_of_ranks_that_no_server_has_is_refused(folder, refusal, ranks):
+    """By the name of the file that has it, not of the scenario that would be written."""
+    meta = {"engine_kwargs": {"data_parallel_size": ranks, "enable_expert_parallel": True}}
+    refused = refusal(folder(measured(0, 1.0), meta=meta))
+    assert refused.startswith("run/meta.json:1: data_parallel_size: ")
+
+
 def test_rows_that_were_never_measured_are_named(folder, imported):
     run, requests = imported(folder(measured(1, 1.0)))
     assert [one.rid for one in requests] == ["bench-1"]
