@@ -9,6 +9,7 @@ from pathlib import Path
 
 from oracle.vllm.draw_groups import draw_groups
 from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role, draw_times
+from oracle.vllm.draw_offload import draw_offload
 from oracle.vllm.draw_ranks import dealt, draw_ranks
 from oracle.vllm.load import STEP_S, Config, Load, Row, draw_rows
 
@@ -142,7 +143,8 @@ def write_cases(
 ) -> None:
     """Write `NNNN.json` for each case that is missing.
 
-    `parts`: what the servers have besides: `drafts`, `groups`, `stages`, `ranks` and a role.
+    `parts`: what the servers have besides: `drafts`, `groups`, `stages`, `ranks`, `offload` and a
+    role.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
@@ -169,12 +171,15 @@ def _draw_server(rng: random.Random, key: str, version: str) -> Config:
 def _with_parts(key: str, config: Config, parts: Collection[str]) -> Config:
     is_new = has_limits(config["version"])
     role = next((role for role in ROLES if role in parts), None)
-    if "ranks" in parts or (("drafts" in parts or role is not None) and "stages" not in parts):
+    alone = "drafts" in parts or "offload" in parts or role is not None
+    if "ranks" in parts or (alone and "stages" not in parts):
         config["stages"] = 1
     if "drafts" in parts:
         config = draw_speculation(random.Random(f"{key}/drafts"), config)
     if role is not None:
         config = draw_role(random.Random(f"{key}/role"), config, role, recomputes=is_new)
+    if "offload" in parts:
+        config = draw_offload(random.Random(f"{key}/offload"), config)
     if "groups" in parts:
         config = draw_groups(random.Random(f"{key}/groups"), config, has_interval=is_new)
     if "ranks" in parts:

@@ -11,6 +11,8 @@ from typing import Any
 from vllm.config.kv_transfer import KVTransferConfig
 from vllm.v1.outputs import KVConnectorOutput
 
+from oracle.vllm.offload import offload_config
+
 Config = dict[str, Any]
 
 _KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
@@ -19,6 +21,8 @@ _NS_PER_S = 1_000_000_000
 
 def transfer_config(config: Config) -> KVTransferConfig | None:
     """Settings of vLLM's connector; None: the server computes prompts and decodes."""
+    if "offload" in config:
+        return offload_config(config)
     if "role" not in config:
         return None
     return KVTransferConfig(
@@ -62,8 +66,10 @@ class Workers:
         """When the next thing happens that a worker could report."""
         return self._events[0][0] if self._events else None
 
-    def start_loads(self, decided: Any, scripts: dict[str, Any], now_ns: int) -> None:
-        """Start what a decision wants to be loaded."""
+    def begin(
+        self, decided: Any, scripts: dict[str, Any], now_ns: int, _device_free_ns: int
+    ) -> int:
+        """Start what a decision wants to be loaded; returns when its step is launched."""
         metadata = getattr(decided, "kv_connector_metadata", None)
         for rid, meta in (metadata.reqs_to_recv if metadata else {}).items():
             blocks = meta.local_block_ids[0] if meta.local_block_ids else ()
@@ -74,6 +80,11 @@ class Workers:
                 fails = bool(script.handover.get("fails"))
                 script.load = [now_ns] if self._has_groups else [now_ns, len(blocks)]
                 self._add(script, now_ns, fails=fails, blocks=frozenset(blocks))
+        return now_ns
+
+    def launched(self, _decided: Any, _now_ns: int, _device_free_ns: int) -> bool:
+        """A step is launched; returns whether the next one has something to do for it: nothing."""
+        return False
 
     def ended(self, script: Any, now_ns: int) -> None:
         """A request has ended on a prefill server, which keeps its KV until it is fetched."""

@@ -9,6 +9,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import Workers
+from oracle.vllm.offload import OffloadWorkers
 from oracle.vllm.scheduler import END_TOKEN, build_scheduler, request_maker
 
 Line = dict[str, Any]
@@ -142,7 +143,7 @@ class Oracle:
         self.latest: Flight | None = None
         self.num_flying = 0
         self.made_progress = False
-        self.workers = Workers(config)
+        self.workers = OffloadWorkers(config) if "offload" in config else Workers(config)
 
     def run(self) -> list[Line]:
         """Every step, then every request."""
@@ -258,9 +259,10 @@ class Oracle:
     def _launch(self, decided: Any) -> Flight:
         self.decoding.difference_update(self.preempted)
         self.num_idle_decisions += 1
-        self.workers.start_loads(decided, self.scripts, self.now_ns)
+        self.now_ns = self.workers.begin(decided, self.scripts, self.now_ns, self.stage_free_ns[-1])
         if not decided.num_scheduled_tokens:
             self.preempted_idle += self.preempted
+            self._launched(decided)
             return Flight(self, decided, [], self.now_ns)
         requests = self.scheduler.requests
         rows = [
@@ -287,11 +289,15 @@ class Oracle:
         )
         self.preempted_idle = []
         sampling = [rid for rid, _, _ in rows if not requests[rid].is_prefill_chunk]
+        self._launched(decided)
         flight = Flight(self, decided, sampling, end_ns)
         self.decoding.update(sampling)
         self.num_flying += 1
         self.made_progress = True
         return flight
+
+    def _launched(self, decided: Any) -> None:
+        self.made_progress |= self.workers.launched(decided, self.now_ns, self.stage_free_ns[-1])
 
     def _state(self) -> Line:
         scheduler = self.scheduler

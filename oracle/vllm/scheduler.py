@@ -18,6 +18,7 @@ from vllm.v1.request import Request
 from oracle.vllm.drafts import set_derived, speculative_config
 from oracle.vllm.groups import cache_groups, has_states, scheduler_block_size
 from oracle.vllm.handover import transfer_config, transfer_params
+from oracle.vllm.offload import add_settings, keep_order
 
 Config = dict[str, Any]
 
@@ -58,6 +59,8 @@ def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
         preempted.append(request.request_id)
 
     scheduler._preempt_request = preempt_and_note
+    if "offload" in config:
+        keep_order(scheduler)
     return scheduler
 
 
@@ -117,6 +120,8 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
         use_v2_model_runner=True,
     )
     set_derived(whole)
+    if "offload" in config:
+        add_settings(whole)
     return whole
 
 
@@ -127,7 +132,7 @@ def request_maker(config: Config, num_hash_lookahead: int) -> Any:
     """
     init_none_hash(sha256)
     hasher = None
-    if config["enable_prefix_caching"]:
+    if config["enable_prefix_caching"] or "offload" in config:
         more = (num_hash_lookahead,) if num_hash_lookahead else ()
         hasher = get_request_block_hasher(config["block_size"], sha256, *more)
 

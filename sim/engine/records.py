@@ -266,7 +266,8 @@ class Decided:
             launch something. None: decide again at once if requests wait, else when one arrives.
         preempted: `(by, victims)` pairs of this decision. If there are any and no batch, decide
             again at once: the next decision may launch something.
-        waited_ns: how long the scheduler waited for copies to host memory while it decided.
+        waited_ns: how long the scheduler waited for copies to host memory while it decided; with
+            vLLM how long the step, or one without a batch, waits for them.
     """
 
     def __init__(
@@ -290,6 +291,10 @@ class Decided:
         if len(over) == len(self.over):
             return self
         return Decided(self.batch, self.state, over, self.wakes_ns, self.preempted, self.waited_ns)
+
+    def waiting(self, waited_ns: int) -> "Decided":
+        """The same decision, whose step waits for this long."""
+        return Decided(self.batch, self.state, self.over, self.wakes_ns, self.preempted, waited_ns)
 
     def waking(self, wakes_ns: int | None) -> "Decided":
         """The same decision, with this time of the next one that may launch something."""

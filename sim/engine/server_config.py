@@ -83,8 +83,11 @@ def goes_row_by_row(config: ServerConfig) -> bool:
 
     With draft tokens, rows get different numbers of tokens in a step. In a pipeline, a step leaves
     out the rows that are in flight. With groups of layers, each row frees blocks in its own time.
+    With KV in CPU memory, each fills blocks to be stored there in its own time.
     """
     if not getattr(config, "in_lockstep", True):
+        return True
+    if getattr(config, "offload", None) is not None:
         return True
     has_drafts = getattr(config, "speculation", None) is not None
     return has_drafts or config.micro_batches > 1 or bool(getattr(config, "kv_cache_groups", ()))

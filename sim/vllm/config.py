@@ -7,6 +7,7 @@ from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
 from sim.engine.acceptance import Speculation
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.vllm.cache.single_type_manager import MAMBA, KVCacheSpec
+from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.version_rules import NEWEST, VERSIONS, VllmRules
 
 _SINCE_0_33 = Flag(since="0.33.0")
@@ -86,6 +87,7 @@ class VllmConfig(VllmSettings):
         role: what the server computes, see `sim.engine.server_config`.
         speculation: how draft tokens are made and accepted; None: no speculative decoding.
         micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
+        offload: KV that is kept in CPU memory, too; None: none is.
         in_lockstep: rows that are all alike are decided at once; False: one by one, which decides
             the same and takes several times as long.
     """
@@ -99,6 +101,7 @@ class VllmConfig(VllmSettings):
     role: str = BOTH
     speculation: Speculation | None = None
     micro_batches: int = 1
+    offload: OffloadSettings | None = None
     in_lockstep: bool = True
 
     def as_dict(self) -> dict[str, Any]:
@@ -106,6 +109,8 @@ class VllmConfig(VllmSettings):
         settings = {"family": self.family, **asdict(replace(self, speculation=None))}
         del settings["micro_batches"], settings["speculation"]
         del settings["role"], settings["in_lockstep"]
+        if self.offload is None:
+            del settings["offload"]
         if self.role != DECODE:
             del settings["kv_load_failure_policy"]
         if not self.kv_cache_groups:
@@ -145,7 +150,10 @@ class VllmConfig(VllmSettings):
 
     @property
     def host_cache_tokens(self) -> int | None:
-        return None
+        offload = self.offload
+        if offload is None:
+            return None
+        return offload.num_chunks * offload.blocks_per_chunk * self.block_size
 
     @property
     def keeps_tokens_in_flight(self) -> bool:

@@ -1,7 +1,7 @@
 """Family `vllm`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sim.engine.server_config import BOTH, DECODE, PREFILL, goes_row_by_row
 from sim.family import Family, in_module
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
     from sim.vllm.config import VllmConfig
+    from sim.vllm.offload.connector import OffloadConnector
+    from sim.vllm.offload.settings import OffloadSettings
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -76,11 +78,13 @@ class VllmFamily(Family):
     def role(
         self, config: "VllmConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
     ) -> "Role | None":
+        if config.offload is not None:
+            return _offload_role(config, config.offload, scheduler)
         if config.role == BOTH:
             return None
-        from sim.vllm.pulling import Polls, PullDecode, PullPrefill
+        from sim.vllm.pulling import Polls, PullDecode, PullPrefill, Seen
 
-        polls = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
+        polls: Polls[Seen] = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
         return PullPrefill(polls) if config.role == PREFILL else PullDecode(polls)
 
     def rank_rules(
@@ -114,8 +118,26 @@ class VllmFamily(Family):
         )
 
 
+def _offload_role(
+    config: "VllmConfig", offload: "OffloadSettings", scheduler: "BaseScheduler[Any]"
+) -> "Role":
+    """When a server with KV in CPU memory learns that copies have ended."""
+    from sim.vllm.offload.copies import Copies, Job
+    from sim.vllm.offload.role import Offload
+    from sim.vllm.pulling import Polls
+
+    polls: Polls[Job] = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
+    copies = Copies(offload.copy_ns_per_token * config.block_size)
+    connector = cast("OffloadConnector", cast("VllmScheduler", scheduler).connector)
+    return Offload(polls, connector, copies)
+
+
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
     """What the server does for requests that it shares with one of another role."""
+    if config.offload is not None:
+        from sim.vllm.offload.connector import OffloadConnector
+
+        return OffloadConnector(config, kv, config.offload)
     from sim.vllm.scheduler.connector import Connector, DecodeConnector, PrefillConnector
 
     if config.role == PREFILL:
@@ -154,7 +176,7 @@ def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
         looks_behind=drafting.looks_behind,
         num_drafts=drafting.num_tokens,
         longest=config.max_model_len,
-        has_connector=config.role != BOTH,
+        has_connector=config.role != BOTH or config.offload is not None,
         most_blocks=tuple(most_blocks) if version.caps_admission else (),
     )
     return KVCacheCoordinator(pool.num_pages, pool.page_size, groups, rules)

@@ -20,7 +20,7 @@ v1/engine/core.py; `post_forward` of v1/worker/gpu/kv_connector.py).
 from collections import deque
 from heapq import heappop, heappush
 from itertools import chain
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
@@ -34,41 +34,41 @@ class Seen(NamedTuple):
     is_lost: bool
 
 
-class Polls:
+T = TypeVar("T")
+
+
+class Polls(Generic[T]):
     """What the workers of a server have seen, or will see, and its scheduler does not know yet."""
 
     def __init__(self, *, overlaps: bool, fills_queue: bool = True) -> None:
         """`fills_queue`: an empty batch waits for the next decision with no step in flight, too."""
         self._overlaps = overlaps
         self._fills_queue = fills_queue
-        self._noted: list[Seen] = []
+        self._noted: list[T] = []
         # Of each step in flight, oldest first.
-        self._in_flight: deque[list[Seen]] = deque()
+        self._in_flight: deque[list[T]] = deque()
         # Of the empty batch in the queue.
-        self._behind: list[Seen] = []
+        self._behind: list[T] = []
 
     @property
     def is_empty(self) -> bool:
         return not (self._noted or self._behind or any(self._in_flight))
 
-    @property
-    def rids(self) -> frozenset[str]:
-        """The requests of these transfers."""
-        seen = [*self._noted, *self._behind, *chain.from_iterable(self._in_flight)]
-        return frozenset([each.rid for each in seen])
+    def all(self) -> list[T]:
+        return [*self._noted, *self._behind, *chain.from_iterable(self._in_flight)]
 
-    def note(self, rid: str, *, is_lost: bool) -> None:
+    def note(self, end: T) -> None:
         """A transfer ends now."""
-        self._noted.append(Seen(rid, is_lost))
+        self._noted.append(end)
 
-    def step_launched(self) -> list[Seen]:
+    def step_launched(self) -> list[T]:
         """The workers launch a step, and look; returns what the scheduler learns after that."""
         noted, self._noted = self._noted, []
         self._in_flight.append(noted)
         behind, self._behind = self._behind, []
         return behind
 
-    def nothing_launched(self) -> list[Seen]:
+    def nothing_launched(self) -> list[T]:
         """A decision launched nothing; returns what the scheduler learns after that."""
         noted, self._noted = self._noted, []
         if not self._overlaps:
@@ -81,33 +81,31 @@ class Polls:
         behind, self._behind = self._behind, noted
         return behind
 
-    def nothing_asked(self) -> list[Seen]:
+    def nothing_asked(self) -> list[T]:
         """A server without work takes in the empty batch in the queue, and decides no other one."""
         behind, self._behind = self._behind, []
         return behind
 
-    def step_ended(self) -> list[Seen]:
+    def step_ended(self) -> list[T]:
         """The result of the oldest step is there; returns what the scheduler learns with it."""
         return self._in_flight.popleft()
 
 
-class Pull(Role):
+class Polling(Role, Generic[T]):
     """Base class: the role of a server whose scheduler hears of transfers with results of steps."""
 
-    def __init__(self, polls: Polls) -> None:
+    def __init__(self, polls: Polls[T]) -> None:
         super().__init__()
         self._polls = polls
         # The last decision launched nothing, and the next one may only after something happens.
         self._rests = False
-
-    def transfer_failed(self, rid: str) -> None:
-        self._polls.note(rid, is_lost=True)
 
     # ---- the moments of a step -----------------------------------------------------------------
 
     def begin_step(self, now_ns: int) -> Decided:
         decided = self.engine.decide(now_ns)
         launches = decided.batch is not None
+        waited_ns = self._work(now_ns, launches=launches)
         if launches:
             seen = self._polls.step_launched()
         elif self._looks:
@@ -116,7 +114,9 @@ class Pull(Role):
             seen = self._polls.nothing_asked()
         over = self._act(seen, now_ns)
         looks_again = self._looks and not self._polls.is_empty
-        self._rests = not (launches or seen or decided.preempted or looks_again)
+        self._rests = not (launches or seen or decided.preempted or looks_again or self._has_work)
+        if waited_ns:
+            decided = decided.waiting(waited_ns)
         if self._rests and not self.engine.in_flight:
             decided = decided.waking(self.wakes_ns)
         return decided.with_records([*decided.over, *over]) if over else decided
@@ -140,10 +140,6 @@ class Pull(Role):
         return not self._polls.is_empty
 
     @property
-    def unseen(self) -> frozenset[str]:
-        return self._polls.rids
-
-    @property
     def decides_again(self) -> bool:
         return not self._rests
 
@@ -152,9 +148,29 @@ class Pull(Role):
         """Whether the server looks for ends of transfers although it launches nothing."""
         return True
 
-    def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
+    @property
+    def _has_work(self) -> bool:
+        """Whether the next step, or one that launches nothing, has something to do."""
+        return False
+
+    def _work(self, now_ns: int, *, launches: bool) -> int:
+        """What the workers do when they get a step; returns how long it waits for them."""
+        return 0
+
+    def _act(self, seen: list[T], now_ns: int) -> list[RequestRecord]:
         """Tell the scheduler what was seen; returns records of requests that end by it."""
         raise NotImplementedError
+
+
+class Pull(Polling[Seen]):
+    """Base class: the role of a server that shares its requests with one of another role."""
+
+    def transfer_failed(self, rid: str) -> None:
+        self._polls.note(Seen(rid, is_lost=True))
+
+    @property
+    def unseen(self) -> frozenset[str]:
+        return frozenset([each.rid for each in self._polls.all()])
 
 
 class PullPrefill(Pull):
@@ -163,7 +179,7 @@ class PullPrefill(Pull):
     A request ends, with a record of one output token, when its KV has left.
     """
 
-    def __init__(self, polls: Polls) -> None:
+    def __init__(self, polls: Polls[Seen]) -> None:
         super().__init__(polls)
         self.keeps_prompts = True
         # Requests whose KV was lost on its way, and the times when it is freed here.
@@ -176,7 +192,7 @@ class PullPrefill(Pull):
 
     def sent(self, rid: str) -> None:
         """A request's KV has left, or the decode server does not want it."""
-        self._polls.note(rid, is_lost=False)
+        self._polls.note(Seen(rid, is_lost=False))
 
     def dismiss(self, rid: str) -> None:
         """The decode server has ended a request before it fetched the KV, and says so."""
@@ -252,7 +268,7 @@ class PullDecode(Pull):
 
     def received(self, rid: str) -> None:
         """A request's KV has arrived; also of one that has ended since its transfer began."""
-        self._polls.note(rid, is_lost=False)
+        self._polls.note(Seen(rid, is_lost=False))
 
     def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
         records: list[RequestRecord] = []

@@ -76,6 +76,8 @@ def vllm_scenario_of(config: Line) -> Line:
         "num_gpu_blocks_override": config["num_gpu_blocks"],
         "scheduling_policy": config["policy"],
     }
+    if "offload" in config:
+        scheduler["kv_offloading"] = _offloading(config)
     drafts = config.get("speculation")
     if drafts is None:
         return case_scenario(config["latency"], scheduler)
@@ -88,6 +90,16 @@ def vllm_scenario_of(config: Line) -> Line:
         if name in drafts
     }
     return case_scenario(config["latency"], scheduler) | {"acceptance": acceptance}
+
+
+def _offloading(config: Line) -> Line:
+    keys = dict(config["offload"])
+    num_blocks = keys.pop("num_chunks") * keys["blocks_per_chunk"]
+    ns_per_block = float(keys.pop("copy_ns_per_block"))
+    return keys | {
+        "capacity_tokens": num_blocks * config["block_size"],
+        "load_tokens_per_s": config["block_size"] * 1e9 / ns_per_block,
+    }
 
 
 def serve_vllm_case(

@@ -70,6 +70,8 @@ class Replica:
         self._arrived = env.event()
         self._wait: DecodeWait | None = None
         self._wakes_ns: int | None = None
+        # Until when a decision that launched nothing waits for copies.
+        self._held_ns = 0
         # When clients give up, with their requests.
         self._patience: list[tuple[int, str]] = []
         self._overlaps, self._fast_forward, self._clients_react, self._check = options
@@ -221,8 +223,8 @@ class Replica:
             step = self.begin(running.end_ns if running is not None else 0)
             if running is not None:
                 known_ns = running.end_ns
-                if step is not None:
-                    known_ns = max(step.launched_ns, known_ns)
+                launched_ns = self._held_ns if step is None else step.launched_ns
+                known_ns = max(launched_ns, known_ns)
                 if not env.skip_to(known_ns):
                     yield self.at(known_ns)
                 self.finish(running)
@@ -278,6 +280,9 @@ class Replica:
 
     def wait_for_work(self) -> Wait:
         """Wait until a request arrives, or until `_wakes_ns`, when a waiting request may start."""
+        if self._held_ns > self.env.now_ns:
+            yield self.at(self._held_ns)
+            return
         if self._has_arrivals:
             return
         if self._wakes_ns is not None:

@@ -48,6 +48,7 @@ class KVCacheCoordinator(KVMemory):
             They are walked by number: mypyc compiles that, and not a strict `zip`.
         num_decisions: decisions so far, counted by the scheduler. The number tells when a block
             became full: of several equal blocks, a request finds the one that was full first.
+        count_host_tokens: counts the tokens in CPU memory; None: no KV is kept there.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class KVCacheCoordinator(KVMemory):
         self.page_size = block_size
         self.num_pages = num_blocks
         self.num_decisions = 0
+        self.count_host_tokens: Callable[[], int] | None = None
         self.pool = BlockPool(num_blocks)
         self.managers = [
             manager_of(spec, number, self.pool, block_size, rules)
@@ -90,6 +92,10 @@ class KVCacheCoordinator(KVMemory):
     def evictable_tokens(self) -> int:
         """Always 0: vLLM counts cached blocks that no request uses as free."""
         return 0
+
+    @property
+    def host_used_tokens(self) -> int | None:
+        return None if self.count_host_tokens is None else self.count_host_tokens()
 
     def listen(self, listener: CacheListener) -> KeysOf | None:
         if not self._tells_events:

@@ -3,8 +3,9 @@
 A server that computes whole requests shares none (`Connector`). A request of a prefill server ends
 with its first token; its blocks stay until they have been fetched (`PrefillConnector`). A decode
 server fetches blocks for a whole prompt first, then its KV (`KvLoads`), and keeps blocks that a
-step in flight may still write into (`BlockFences`); `DecodeConnector` has both. A role knows
-nothing of how rows decode.
+step in flight may still write into (`BlockFences`); `DecodeConnector` has both. A server that loads
+KV from its own CPU memory has them, too (`sim.vllm.offload.connector`). A role knows nothing of how
+rows decode.
 
 vLLM 0.33.0: `Scheduler.schedule`, second loop, `_update_waiting_for_remote_kv`,
 `_handle_failed_recving`, `_inflight_prefill_reserved_blocks`, `_free_request`, `finish_requests`,
@@ -19,7 +20,14 @@ from sim.core.units import NS_PER_S
 from sim.engine.server_config import Partner
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import CacheHit, Chunk, RequestBlocks, VllmLaunch, VllmRequest
+from sim.vllm.request import (
+    CacheHit,
+    Chunk,
+    RequestBlocks,
+    VllmDecision,
+    VllmLaunch,
+    VllmRequest,
+)
 from sim.vllm.scheduler.step_limits import drafting_of
 
 
@@ -112,16 +120,19 @@ class KvLoads:
         """Tokens of a prompt whose KV is fetched; with states, the last one is computed here."""
         return request.prompt_len - (self._leaves_out_last and request.prompt_len > 1)
 
-    def begin(self, request: VllmRequest, hit: CacheHit, num_whole: int, num_spare: int) -> bool:
-        """Allocate blocks for a whole prompt, if there is room beside what others still need.
+    def begin(
+        self, request: VllmRequest, hit: CacheHit, num_tokens: int, num_whole: int, num_spare: int
+    ) -> bool:
+        """Allocate blocks for KV that is fetched, if there is room beside what others still need.
 
         Args:
             request: a request without blocks.
             hit: what of its prompt is cached here.
+            num_tokens: its first tokens, which it has KV of when all has come.
             num_whole: see `KVCacheCoordinator.can_admit`.
             num_spare: see there, too.
         """
-        memory, num_tokens = self._memory, self.num_wanted(request)
+        memory = self._memory
         chunk = Chunk(num_tokens, num_tokens, request.prompt_len)
         num_reserved = self._num_reserved() if self._reserves else 0
         if not memory.can_admit(hit, chunk, num_whole, num_spare, num_reserved):
@@ -131,7 +142,7 @@ class KvLoads:
         request.seq_len = num_tokens
         self.loading[request.rid] = request
         self.started.append((request, hit.num_tokens))
-        if self._num_ahead or self._leaves_out_last:
+        if self._num_ahead or self._leaves_out_last or num_tokens < request.num_tokens:
             self._prefilling.add(request)
         return True
 
@@ -181,17 +192,31 @@ class Connector:
             before the others (`_connector_finished` of vLLM's scheduler).
         loads: KV that comes from elsewhere; None: none does.
         fences: blocks that steps in flight may write into; None: they need no protection.
+        looks_up: a waiting request without blocks is looked up elsewhere, too (`num_loadable`).
     """
 
     def __init__(self) -> None:
         self.most_output_tokens: int | None = None
         self.decodes = self.keeps_token = True
-        self.frees_skipped_first = False
+        self.frees_skipped_first = self.looks_up = False
         self.loads: KvLoads | None = None
         self.fences: BlockFences | None = None
 
     def arrived(self, request: VllmRequest) -> None:
         """A request is new on this server."""
+
+    def num_loadable(self, request: VllmRequest, num_found: int) -> int | None:
+        """With `looks_up`: tokens that are there behind the first ones, found here.
+
+        None: that is not known yet, and the request waits.
+        """
+        return 0
+
+    def load(self, request: VllmRequest, num_found: int) -> None:
+        """A request has got blocks for what is loaded behind the tokens found here."""
+
+    def ended(self, request: VllmRequest, *, is_aborted: bool) -> None:
+        """A request ends; its blocks are freed next."""
 
     def hold(self, request: VllmRequest) -> None:
         """The first token of a request is known, and its blocks stay until they are fetched."""
@@ -212,7 +237,7 @@ class Connector:
     def decides(self, *, has_in_flight: bool) -> None:
         """A decision begins."""
 
-    def decided(self, launch: VllmLaunch | None, partner: Partner) -> None:
+    def decided(self, decision: VllmDecision, partner: Partner) -> None:
         """A decision has been taken."""
 
     @property
@@ -295,7 +320,8 @@ class DecodeConnector(Connector):
         is_rest = not has_in_flight and len(loads.loading) == len(loads.ended)
         loads.is_last_chance = is_rest and not loads.orphans
 
-    def decided(self, launch: VllmLaunch | None, partner: Partner) -> None:
+    def decided(self, decision: VllmDecision, partner: Partner) -> None:
+        launch = decision.launch
         if launch is not None:
             self.fetched.launched(launch.prefill)
             if self.fences is not None:

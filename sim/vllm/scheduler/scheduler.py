@@ -44,6 +44,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     Attributes:
         admitted: requests with blocks, in order of admission (vLLM's list `running`).
+        connector: what the server does for KV that it shares, or keeps elsewhere.
         lockstep: the rows that decode in lockstep; None: the server goes row by row.
     """
 
@@ -61,8 +62,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
         self._config = config
         self._blocks = kv
-        self._connector = connector
-        self.keeps_tokens_in_flight = self._connector.keeps_token
+        self.connector = connector
+        self.keeps_tokens_in_flight = self.connector.keeps_token
         if config.role in (PREFILL, DECODE) or not in_lockstep:
             self.fills_places = rules.fills_batch_queue
         self.looks_while_sending = rules.looks_while_sending
@@ -74,10 +75,10 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             drafting=drafting,
             batch=self.running,
             preempt=self._preempt,
-            connector=self._connector,
+            connector=self.connector,
         )
         self._admission = WaitingPass(
-            config, memory=kv, connector=self._connector, lockstep=self.lockstep
+            config, memory=kv, connector=self.connector, lockstep=self.lockstep
         )
         self._results = RowCounters(config, kv, drafting)
         self._aligned = aligned_chunks_of(config)
@@ -92,13 +93,13 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """`max_new_tokens` as far as `max_model_len` allows; 0 or less: rejected (rule 1)."""
         limit = min(max_new_tokens, self._config.max_model_len - prompt_len)
-        most = self._connector.most_output_tokens
+        most = self.connector.most_output_tokens
         return limit if most is None else min(limit, most)
 
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> VllmRequest:
         blocks = LookaheadBlocks if self._hashes_ahead else RequestBlocks
         request = VllmRequest(spec, blocks(spec.prompt, outputs), limit=limit)
-        self._connector.arrived(request)
+        self.connector.arrived(request)
         return request
 
     def enter(self, request: VllmRequest) -> None:
@@ -107,10 +108,12 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._admission.waiting.add(request)
 
     def withdraw(self, request: VllmRequest) -> None:
+        self.connector.ended(request, is_aborted=False)
         self._admission.remove(request)
 
     def abort(self, request: VllmRequest, in_flight: Sequence[VllmLaunch]) -> bool:
         """As `finish_requests`: it is gone at once, and its tokens in flight are lost."""
+        self.connector.ended(request, is_aborted=True)
         if request.status is not Status.WAITING:
             if self.lockstep is not None:
                 self.lockstep.aborted(request, in_flight)
@@ -118,7 +121,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self.admitted = [each for each in self.admitted if each is not request]
             return True
         self._admission.remove(request)
-        loads = self._connector.loads
+        loads = self.connector.loads
         if loads is not None and loads.forget(request):
             loads.orphans[request.rid] = request.kv, request.seq_len
         elif request.seq_len:
@@ -127,12 +130,13 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return True
 
     def give_back(self, request: VllmRequest) -> None:
+        self.connector.ended(request, is_aborted=False)
         if self.lockstep is not None:
             self.lockstep.ended(request)
         self._release(request)
 
     def _release(self, request: VllmRequest) -> None:
-        if self._connector.frees_skipped_first:
+        if self.connector.frees_skipped_first:
             num_processed = max(request.seq_len - request.num_in_flight, 0)
             self._blocks.remove_skipped_blocks(request.kv, num_processed)
         self._free_blocks(request)
@@ -140,7 +144,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._has_released = True
 
     def _free_blocks(self, request: VllmRequest) -> None:
-        fences = self._connector.fences
+        fences = self.connector.fences
         if fences is not None and fences.is_in_flight(request):
             self._blocks.detach(request.kv, request.seq_len)
             fences.hold(request.kv, request.seq_len)
@@ -160,11 +164,11 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._num_decided += 1
         self._blocks.num_decisions += 1
         self._drop_ended(in_flight)
-        self._connector.decides(has_in_flight=in_flight is not None)
+        self.connector.decides(has_in_flight=in_flight is not None)
         if not self._config.scheduler_reserve_full_isl:
             self._admission.refused = None
         decision.launch = self._schedule()
-        self._connector.decided(decision.launch, self.partner)
+        self.connector.decided(decision, self.partner)
         if self.lockstep is None:
             # Results that come in now make blocks full after those of this decision.
             self._blocks.num_decisions += 1
@@ -176,7 +180,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self.has_finished_rows = False
             self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
         if self.lockstep is not None:
-            self.lockstep.begin(in_flight, has_ended=has_ended, joins=self._connector.decodes)
+            self.lockstep.begin(in_flight, has_ended=has_ended, joins=self.connector.decodes)
 
     def _schedule(self) -> Launch[VllmRequest] | None:
         """First the running requests, then the waiting ones with what is left (rule 2)."""
@@ -209,11 +213,11 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def _preempt(self, by: VllmRequest, victim: VllmRequest, was_scheduled: bool) -> None:
         """Free all blocks of a running request and put it back; it is computed again (rule 4)."""
-        keeps_token = self._connector.keeps_token
+        keeps_token = self.connector.keeps_token
         if self.lockstep is not None:
             self.lockstep.preempted(victim, was_scheduled=was_scheduled, keeps_token=keeps_token)
-        if self._connector.loads is not None:
-            self._connector.loads.forget(victim)
+        if self.connector.loads is not None:
+            self.connector.loads.forget(victim)
         self._free_blocks(victim)
         self.free_slot(victim)
         victim.num_drafts = victim.num_placeholders = 0
@@ -235,7 +239,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return any(not request.is_prefilling for request in self.admitted)
 
     def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
-        if self._connector.waits or decision.preempted or not (self.admitted or self.num_waiting):
+        if self.connector.waits or decision.preempted or not (self.admitted or self.num_waiting):
             return None
         raise InvariantError(
             f"{self.num_waiting} requests wait and {len(self.admitted)} run, but none gets a token"
@@ -249,7 +253,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def is_over(self, request: VllmRequest, num_tokens: int) -> bool:
         """Also of a request that was preempted since and whose KV was to be fetched."""
-        if request.num_stale <= 0 or self._connector.keeps_token:
+        if request.num_stale <= 0 or self.connector.keeps_token:
             return super().is_over(request, num_tokens)
         request.result_came(num_tokens)
         return True
@@ -291,30 +295,30 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def hold(self, request: VllmRequest) -> None:
         """Its blocks stay, but its request slot is free."""
-        self._connector.hold(request)
+        self.connector.hold(request)
         num_processed = max(request.seq_len - request.num_in_flight, 0)
         self._blocks.remove_skipped_blocks(request.kv, num_processed)
         self.admitted = [each for each in self.admitted if each is not request]
         self._admission.refused = None
 
     def let_go(self, request: VllmRequest) -> None:
-        self._connector.let_go(request)
+        self.connector.let_go(request)
 
     def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
-        return self._connector.lease_end_ns(computed_ns, lost_ns)
+        return self.connector.lease_end_ns(computed_ns, lost_ns)
 
     def begin_result(self) -> None:
-        fences = self._connector.fences
+        fences = self.connector.fences
         for kv, num_tokens in fences.ended() if fences is not None else ():
             self._blocks.free(kv, num_tokens)
             self._admission.refused = None
 
     def keeps_blocks(self, rid: str) -> bool:
-        loads = self._connector.loads
+        loads = self.connector.loads
         return loads is not None and rid in loads.orphans
 
     def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
-        loads = self._connector.loads
+        loads = self.connector.loads
         if loads is None:
             return False
         orphan = loads.orphans.pop(rid, None)
@@ -337,7 +341,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         lockstep, num_rows = self.lockstep, len(self.running.requests)
         if lockstep is None or lockstep.prefilling or lockstep.resting:
             return False
-        fences = self._connector.fences
+        fences = self.connector.fences
         if num_rows < len(self.admitted) or (fences is not None and fences.held):
             return False
         config = self._config
@@ -363,7 +367,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def requests_elsewhere(self) -> Iterable[VllmRequest]:
         """Admitted requests that are not among `running`, or have their last token in flight."""
-        return [*self.admitted, *self._connector.requests()]
+        return [*self.admitted, *self.connector.requests()]
 
     @property
     def num_running(self) -> int:
@@ -389,7 +393,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         """Blocks of requests that have ended, which are not freed yet, and the tokens in them."""
-        return self._connector.blocks_of_ended()
+        return self.connector.blocks_of_ended()
 
     def spans(self, request: VllmRequest, num_tokens: int) -> list[Span]:
         return self._blocks.spans(request.kv, num_tokens)

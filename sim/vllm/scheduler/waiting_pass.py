@@ -9,7 +9,7 @@ from sim.core.request import Status
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import CacheHit, Chunk, VllmRequest
-from sim.vllm.scheduler.connector import Connector, KvLoads
+from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.decode_rows import LockstepRows
 from sim.vllm.scheduler.running_pass import PromptLimits, RunningPass, chunk_tokens
 from sim.vllm.scheduler.step_limits import drafting_of
@@ -190,6 +190,18 @@ class WaitingPass:
         self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
     ) -> int:
         """The tokens that a request gets in this step; 0: it does not fit, nor does any other."""
+        result = self._load(request, beside_others=beside_others)
+        if result is not None:
+            return result
+        num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
+        if not (num_tokens or beside_others) and self._blocks_others(request):
+            return _PASSED_OVER
+        return num_tokens
+
+    # ---- KV that comes from elsewhere ----------------------------------------------------------
+
+    def _load(self, request: VllmRequest, *, beside_others: bool) -> int | None:
+        """As `_try`, of a request that waits for KV or for a token; None: it may be admitted."""
         loads = self._loads
         if loads is not None:
             was_loading = request.rid in loads.loading
@@ -199,25 +211,37 @@ class WaitingPass:
                 self._load_ended(request)
             if request.pulls:
                 hit = self._memory.find_hit_to_load(request.kv, request.prompt_len)
-                if hit.num_tokens < loads.num_wanted(request):
-                    began = self._begin_load(loads, request, hit, beside_others=beside_others)
-                    return _PASSED_OVER if began else 0
+                num_wanted = loads.num_wanted(request)
+                if hit.num_tokens < num_wanted:
+                    return self._begin_load(request, hit, num_wanted, beside_others=beside_others)
         if self._has_token_in_flight(request):
             return _PASSED_OVER if self._passes_over_victims else 0
-        num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
-        if not (num_tokens or beside_others) and self._blocks_others(request):
-            return _PASSED_OVER
-        return num_tokens
+        if self._connector.looks_up and not request.seq_len:
+            return self._load_from_memory(request, beside_others=beside_others)
+        return None
 
-    # ---- KV that comes from elsewhere ----------------------------------------------------------
+    def _load_from_memory(self, request: VllmRequest, *, beside_others: bool) -> int | None:
+        hit = self._memory.find_longest_cache_hit(request.kv, request.num_tokens)
+        num_found = hit.num_tokens
+        num_more = self._connector.num_loadable(request, num_found)
+        if not num_more:
+            return _PASSED_OVER if num_more is None else None
+        num_wanted = num_found + num_more
+        result = self._begin_load(request, hit, num_wanted, beside_others=beside_others)
+        if result:
+            self._connector.load(request, num_found)
+        return result
 
     def _begin_load(
-        self, loads: KvLoads, request: VllmRequest, hit: CacheHit, *, beside_others: bool
-    ) -> bool:
+        self, request: VllmRequest, hit: CacheHit, num_wanted: int, *, beside_others: bool
+    ) -> int:
+        """Begin to fetch what a request lacks of its first `num_wanted` tokens; 0: no room."""
+        loads = self._loads
+        assert loads is not None  # noqa: S101 - the caller has looked
         num_whole, num_spare = self._demands(request, beside_others=beside_others)
-        begins = loads.begin(request, hit, num_whole, num_spare)
+        begins = loads.begin(request, hit, num_wanted, num_whole, num_spare)
         self.refused = request if not begins and self._stays_refused(request, hit) else None
-        return begins
+        return _PASSED_OVER if begins else 0
 
     def _load_ended(self, request: VllmRequest) -> None:
         """A request's KV has come, or is lost: if it has come, others find it from now on."""
@@ -290,8 +314,10 @@ class WaitingPass:
             memory.admit(request.kv, hit, chunk, self._catch_up_of(request))
         memory.cache_blocks(request.kv, end, num_tokens)
         request.fill_len = num_tokens
-        request.found(start)
-        request.take_chunk(end)
+        # Loads take time of no step.
+        num_loaded = min(request.loaded_len, start) if hit is None else 0
+        request.found(start - num_loaded)
+        request.take_chunk(end, num_loaded, 0.0)
         request.seq_len = end
         request.status = Status.RUNNING
         self._num_admissions += 1

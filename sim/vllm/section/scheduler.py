@@ -20,6 +20,13 @@ from sim.vllm.section.groups import (
     longest_that_fits,
     tokens_of_groups,
 )
+from sim.vllm.section.offload import (
+    KvOffloading,
+    check_offloading,
+    offload_settings,
+    refuse_offloading,
+    refuse_offloading_in_role,
+)
 from sim.vllm.section.roles import refuses_stages, with_role
 from sim.vllm.section.speculation import SpeculativeConfig, check_drafts, check_staged_drafts
 from sim.vllm.version_rules import VERSIONS
@@ -82,6 +89,12 @@ class VllmSection(_SchedulerKeys):
     """How often layers with windows or states keep in the cache what a request needs to go on from
     there. 0: only where a request is likely to, at the end of the prompt and where prompts were
     seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
+    kv_offloading_size: Annotated[float, Bounds(gt=0, le=1_000_000)] | None = None
+    """CPU memory for KV whose blocks leave the GPU (docs/explanation/vllm.md#offloading). Needs the
+    scenario's `model`. Version 0.33.0 alone. Without it: none, or `kv_offloading.capacity_tokens`.
+    Unit: GiB."""
+    kv_offloading: Annotated[KvOffloading | None, NO_FLAG] = None
+    """What is kept in CPU memory, and how fast copies are."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on, unless
     draft tokens are made in a way that it does not go with."""
@@ -156,6 +169,7 @@ class VllmSection(_SchedulerKeys):
     def _check_parts(self) -> Self:
         check_drafts(self)
         check_groups(self)
+        check_offloading(self)
         return self
 
     @property
@@ -163,6 +177,9 @@ class VllmSection(_SchedulerKeys):
         return None if self.speculative_config is None else self.speculative_config.drafts
 
     def check_real_run(self) -> tuple[str, str] | None:
+        if self.kv_offloading_size is not None or self.kv_offloading is not None:
+            key = "kv_offloading" if self.kv_offloading_size is None else "kv_offloading_size"
+            return key, "the real runner keeps no KV in CPU memory"
         if self.kv_cache_groups is not None:
             return "kv_cache_groups", "the real runner serves no model with groups of layers"
         if self.speculative_config is None or self.speculative_config.method == "ngram":
@@ -300,7 +317,18 @@ class VllmSection(_SchedulerKeys):
             prefix_cache_retention_interval=self.retention_interval,
         )
 
+    def with_load_times(
+        self, config: VllmConfig, find_model: "Callable[[], ModelShape | None]", num_devices: int
+    ) -> VllmConfig:
+        offload = offload_settings(self, find_model, num_devices)
+        return config if offload is None else replace(config, offload=offload)
+
+    def of_rank(self, num_ranks: int) -> Self:
+        refuse_offloading(self, "ranks (latency.dp above 1)")
+        return super().of_rank(num_ranks)
+
     def with_role(self, config: VllmConfig, role: str, model: "ModelShape | None") -> VllmConfig:
+        refuse_offloading_in_role(self, role)
         return with_role(self, config, role)
 
     def refuses_stages(self, role: str) -> str | None:
@@ -314,6 +342,7 @@ class VllmSection(_SchedulerKeys):
 
         Version 0.33.0 has micro-batches then, too (docs/explanation/pipeline.md#vllm).
         """
+        refuse_offloading(self, "stages (latency.pp above 1)")
         rules = VERSIONS[self.version]
         if self.speculative_config is not None:
             check_staged_drafts(self.version, is_async=config.async_scheduling)

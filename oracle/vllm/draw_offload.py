@@ -1,0 +1,23 @@
+"""Draws servers that keep KV in CPU memory."""
+
+import random
+
+from oracle.vllm.load import Config
+
+
+def draw_offload(rng: random.Random, config: Config) -> Config:
+    """The same server with little or much CPU memory, and slow or fast copies."""
+    blocks_per_chunk = rng.choice([1, 1, 1, 2, 3, 4])
+    # As many tokens as a part of the GPU's pool, or as several times as many.
+    num_blocks = round((config["num_gpu_blocks"] - 1) * rng.choice([0.3, 0.7, 1, 1.5, 3, 10]))
+    return config | {
+        "offload": {
+            "num_chunks": max(1, num_blocks // blocks_per_chunk),
+            "eviction_policy": rng.choice(["lru", "arc"]),
+            "blocks_per_chunk": blocks_per_chunk,
+            "store_threshold": rng.choice([0, 0, 0, 1, 2, 3]),
+            "offload_prompt_only": rng.random() < 0.5,
+            # Odd numbers: hardly any copy ends just when a step does.
+            "copy_ns_per_block": rng.choice([1_003, 50_021, 400_009, 3_000_017]),
+        }
+    }

@@ -1,0 +1,144 @@
+"""KV in CPU memory: what the workers of vLLM's OffloadingConnector do, in virtual time.
+
+`OffloadingConnector`, its manager and its policies are vLLM's own. The worker that copies between
+the GPU and CPU memory is replaced: each direction makes one copy at a time, each as long as its
+blocks take (`copy_ns_per_block` of the case). A copy waits for the steps that were launched before
+it. Stores are given to the GPU when the next step begins, loads when their own step is launched.
+"""
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+from vllm.config.kv_transfer import KVTransferConfig
+from vllm.v1.outputs import KVConnectorOutput
+
+Config = dict[str, Any]
+
+_BYTES_PER_TOKEN, _PAGE = 8, 4096
+
+
+def offload_config(config: Config) -> KVTransferConfig:
+    """Settings of vLLM's connector, with room for the case's number of chunks."""
+    offload = config["offload"]
+    num_bytes = _BYTES_PER_TOKEN * config["block_size"] * offload["blocks_per_chunk"]
+    chunk_bytes = -(-num_bytes // _PAGE) * _PAGE
+    names = "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only"
+    return KVTransferConfig(
+        kv_connector="OffloadingConnector",
+        engine_id="here",
+        kv_role="kv_both",
+        kv_connector_extra_config={
+            "cpu_bytes_to_use": offload["num_chunks"] * chunk_bytes,
+            **{name: offload[name] for name in names},
+        },
+    )
+
+
+def add_settings(whole: Any) -> None:
+    """What the connector reads of the engine's settings besides: one GPU, with nothing special."""
+    whole.cache_config.prefix_match_unit = whole.cache_config.kv_cache_layout = None
+    whole.cache_config.prefix_cache_retention_interval = None
+    whole.cache_config.cache_dtype = "auto"
+    whole.attention_config = SimpleNamespace(hisparse_config=None)
+    model, parallel = whole.model_config, whole.parallel_config
+    model.model, model.dtype, model.use_mla = "model", "float32", False
+    model.get_total_num_kv_heads = lambda: 1
+    parallel.rank = parallel.data_parallel_rank_local = 0
+    parallel.world_size = parallel.nnodes_within_dp = 1
+    parallel.distributed_executor_backend = "uni"
+
+
+def keep_order(scheduler: Any) -> None:
+    """Let requests that have ended be seen in the order of their ends; vLLM has a set of them."""
+    ended: list[str] = []
+    finish, build = scheduler._connector_finished, scheduler._build_kv_connector_meta
+
+    def finish_and_note(request: Any) -> Any:
+        ended.append(request.request_id)
+        return finish(request)
+
+    def build_in_order(connector: Any, decided: Any) -> Any:
+        decided.finished_req_ids = [rid for rid in ended if rid in decided.finished_req_ids]
+        ended.clear()
+        return build(connector, decided)
+
+    scheduler._connector_finished = finish_and_note
+    scheduler._build_kv_connector_meta = build_in_order
+
+
+class _Link:
+    """One direction: copies with their end times, in order."""
+
+    def __init__(self, ns_per_block: float) -> None:
+        self._ns_per_block = ns_per_block
+        self.jobs: deque[tuple[int, int]] = deque()
+        self._free_ns = 0
+
+    def submit(self, job_id: int, num_blocks: int, after_ns: int) -> None:
+        begin_ns = max(after_ns, self._free_ns)
+        self._free_ns = begin_ns + round(num_blocks * self._ns_per_block)
+        self.jobs.append((self._free_ns, job_id))
+
+
+class OffloadWorkers:
+    """Stands in for the worker of one server."""
+
+    def __init__(self, config: Config) -> None:
+        self.role: str | None = None
+        ns_per_block = float(config["offload"]["copy_ns_per_block"])
+        self._stores, self._loads = _Link(ns_per_block), _Link(ns_per_block)
+        self._unsubmitted: list[tuple[int, int]] = []
+        # Of each load, by its job.
+        self._rid_of: dict[int, str] = {}
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next copy ends."""
+        ends = [link.jobs[0][0] for link in (self._stores, self._loads) if link.jobs]
+        return min(ends, default=None)
+
+    def begin(self, decided: Any, _scripts: object, now_ns: int, device_free_ns: int) -> int:
+        """`handle_preemptions`: returns when the worker launches the step."""
+        meta = decided.kv_connector_metadata
+        for job_id in meta.jobs_to_flush or ():
+            entry = meta.store_jobs.pop(job_id, None)
+            if entry is not None:
+                self._unsubmitted.append((job_id, len(entry.src_spec.block_ids)))
+        for job_id, num_blocks in self._unsubmitted:
+            self._stores.submit(job_id, num_blocks, max(now_ns, device_free_ns))
+        self._unsubmitted = []
+        awaited = meta.jobs_to_flush or ()
+        ends = [end_ns for end_ns, job_id in self._stores.jobs if job_id in awaited]
+        return max([now_ns, *ends])
+
+    def launched(self, decided: Any, now_ns: int, device_free_ns: int) -> bool:
+        """`start_kv_transfers` and `prepare_store_kv`, when the step is launched.
+
+        Returns whether the next step, or one without work, has something to do for it.
+        """
+        meta = decided.kv_connector_metadata
+        for job_id, job in meta.load_jobs.items():
+            self._rid_of[job_id] = job.req_id
+            num_blocks = len(job.dst_spec.block_ids)
+            self._loads.submit(job_id, num_blocks, max(now_ns, device_free_ns))
+        for job_id, job in meta.store_jobs.items():
+            self._unsubmitted.append((job_id, len(job.src_spec.block_ids)))
+        return bool(meta.load_jobs or self._unsubmitted)
+
+    def report(self, now_ns: int) -> KVConnectorOutput | None:
+        """What has ended until now; reported once. Lists, not sets, as in `handover.py`."""
+        from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
+            OffloadingWorkerMetadata,
+        )
+
+        meta, loaded = OffloadingWorkerMetadata(), []
+        for link in (self._stores, self._loads):
+            while link.jobs and link.jobs[0][0] <= now_ns:
+                _, job_id = link.jobs.popleft()
+                meta.mark_completed(job_id)
+                if job_id in self._rid_of:
+                    loaded.append(self._rid_of.pop(job_id))
+        if not meta.completed_jobs:
+            return None
+        return KVConnectorOutput(finished_recving=loaded, kv_connector_worker_meta=meta)

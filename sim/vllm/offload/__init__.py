@@ -1,0 +1,13 @@
+"""KV offloading to CPU memory, as vLLM's OffloadingConnector has it.
+
+A server copies the full blocks of prompts to CPU memory, in chunks of one or more blocks, and loads
+them back when a later request begins like an earlier one whose blocks are gone from the GPU.
+
+    policies.py     which chunks leave CPU memory when it is full: `lru`, `arc`
+    host_memory.py  which chunks are in CPU memory, and which may leave it
+    copies.py       when copies begin and end
+    connector.py    what the scheduler does: what it loads, what it stores, what it waits for
+    role.py         when a server learns that copies have ended
+
+docs/explanation/vllm.md#offloading has the rules.
+"""

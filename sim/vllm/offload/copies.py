@@ -1,0 +1,124 @@
+"""When copies between the GPU and CPU memory begin and end.
+
+Each direction makes one copy at a time, in order. A copy waits for the steps that were launched
+before it. Copies to CPU memory are given to the GPU at the beginning of the next step, copies from
+there right after the step that was decided with them.
+
+vLLM 0.33.0: `OffloadingConnectorWorker` (distributed/kv_transfer/kv_connector/v1/offloading/
+worker.py); `transfer_async` and `get_finished` of v1/kv_offload/cpu/gpu_worker.py; `pre_forward`
+and `post_forward` of v1/worker/gpu/kv_connector.py.
+"""
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from sim.vllm.offload.policies import ChunkKey
+from sim.vllm.request import VllmRequest
+
+
+class Job:
+    """The copies of some chunks of a request.
+
+    Attributes:
+        request: the request.
+        keys: the chunks.
+        blocks: the blocks on the GPU.
+        is_store: the copy is to CPU memory.
+        end_ns: when it ends; 0: it has not been given to the GPU.
+    """
+
+    def __init__(
+        self,
+        request: VllmRequest,
+        keys: Sequence[ChunkKey],
+        blocks: Sequence[int],
+        *,
+        is_store: bool,
+    ) -> None:
+        self.request = request
+        self.keys = keys
+        self.blocks = blocks
+        self.is_store = is_store
+        self.end_ns = 0
+
+
+class Link:
+    """One direction."""
+
+    def __init__(self, ns_per_block: float) -> None:
+        self._ns_per_block = ns_per_block
+        self._jobs: deque[Job] = deque()
+        self._free_ns = 0
+
+    def submit(self, jobs: Sequence[Job], after_ns: int) -> None:
+        """Copy after this time, and after the copies before."""
+        for job in jobs:
+            begin_ns = max(after_ns, self._free_ns)
+            job.end_ns = self._free_ns = begin_ns + round(len(job.blocks) * self._ns_per_block)
+            self._jobs.append(job)
+
+    def ended(self, now_ns: int) -> list[Job]:
+        """The copies that have ended until now; each is returned once."""
+        ended: list[Job] = []
+        while self._jobs and self._jobs[0].end_ns <= now_ns:
+            ended.append(self._jobs.popleft())
+        return ended
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next copy ends."""
+        return self._jobs[0].end_ns if self._jobs else None
+
+
+class Copies:
+    """The copies of one server, as its worker makes them."""
+
+    def __init__(self, ns_per_block: float) -> None:
+        self._stores = Link(ns_per_block)
+        self._loads = Link(ns_per_block)
+        # Decided, but not given to the GPU yet.
+        self._next_stores: list[Job] = []
+        self._next_loads: list[Job] = []
+
+    def step_ended(self, device_free_ns: int) -> None:
+        """The steps that were launched before end then: loads that were decided with them begin."""
+        self._loads.submit(self._next_loads, device_free_ns)
+        self._next_loads = []
+
+    def begin(
+        self,
+        stores: Sequence[Job],
+        loads: Sequence[Job],
+        awaited: Collection[Job],
+        now_ns: int,
+        device_free_ns: int,
+    ) -> int:
+        """A step begins, or one without work; returns when the worker launches it.
+
+        Args:
+            stores: copies to CPU memory that were decided with it.
+            loads: copies from there.
+            awaited: copies to CPU memory for which it waits.
+            now_ns: the time.
+            device_free_ns: when the steps launched so far end.
+        """
+        after_ns = max(now_ns, device_free_ns)
+        at_once = [job for job in stores if job in awaited]
+        self._stores.submit([*self._next_stores, *at_once], after_ns)
+        self._next_stores = [job for job in stores if job not in awaited]
+        self._next_loads += loads
+        return max(now_ns, max([job.end_ns for job in awaited], default=0))
+
+    def ended(self, now_ns: int) -> list[Job]:
+        return [*self._stores.ended(now_ns), *self._loads.ended(now_ns)]
+
+    @property
+    def has_unsubmitted(self) -> bool:
+        """Some copies wait for the next step, or one without work."""
+        return bool(self._next_stores or self._next_loads)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next copy ends."""
+        ends = [each for each in (self._stores.next_ns, self._loads.next_ns) if each is not None]
+        return min(ends, default=None)

@@ -1,0 +1,63 @@
+"""When a server learns that copies between the GPU and CPU memory have ended."""
+
+from sim.engine.records import RequestRecord
+from sim.vllm.offload.connector import OffloadConnector
+from sim.vllm.offload.copies import Copies, Job
+from sim.vllm.pulling import Polling, Polls
+
+
+class Offload(Polling[Job]):
+    """Of a server with KV in CPU memory.
+
+    A server without requests goes on deciding until all copies have ended (`has_pending_push_work`,
+    v1/core/sched/scheduler.py).
+    """
+
+    def __init__(self, polls: Polls[Job], connector: OffloadConnector, copies: Copies) -> None:
+        super().__init__(polls)
+        self._connector = connector
+        self._copies = copies
+        # When the steps that were launched end.
+        self._device_free_ns = 0
+        self._asks = False
+
+    def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
+        if not self.engine.in_flight:
+            self._device_free_ns = max(self._device_free_ns, now_ns)
+        super().result_taken(now_ns, records)
+
+    @property
+    def wakes_ns(self) -> int | None:
+        return self._copies.next_ns
+
+    @property
+    def _looks(self) -> bool:
+        return self._asks
+
+    @property
+    def _has_work(self) -> bool:
+        return self._copies.has_unsubmitted or self._connector.has_ended
+
+    def _work(self, now_ns: int, *, launches: bool) -> int:
+        connector, copies = self._connector, self._copies
+        self._asks = bool(self.engine.requests) or connector.has_jobs
+        device_free_ns = max(self._device_free_ns, self.scheduler.device_free_ns)
+        self._device_free_ns = device_free_ns
+        copies.step_ended(device_free_ns)
+        copied = connector.take_copied()
+        begins_ns = copies.begin(
+            copied.stores, copied.loads, copied.awaited, now_ns, device_free_ns
+        )
+        if not launches:
+            copies.step_ended(max(begins_ns, device_free_ns))
+        for job in copies.ended(begins_ns):
+            self._polls.note(job)
+        return begins_ns - now_ns
+
+    def _act(self, seen: list[Job], now_ns: int) -> list[RequestRecord]:
+        for job in seen:
+            self._connector.copy_ended(job)
+        for job in seen:
+            if not job.is_store:
+                self.scheduler.transfer_ended(job.request.rid, is_lost=False)
+        return []

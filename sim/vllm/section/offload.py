@@ -1,0 +1,172 @@
+"""The keys `kv_offloading_size` and `kv_offloading` of a vLLM scheduler: KV in CPU memory."""
+
+from typing import TYPE_CHECKING, Annotated, Protocol, Self
+
+from pydantic import Field, model_validator
+
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.engine.server_config import BOTH
+from sim.validation import KeysError, StrictModel
+from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings
+from sim.vllm.version_rules import NEWEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim.latency.shapes import ModelShape
+
+_SIZE, _KEYS = "kv_offloading_size", "kv_offloading"
+_BYTES_PER_GIB = 1 << 30
+# A chunk in CPU memory fills whole pages (`SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT`).
+_ALIGNMENT = 4096
+_BANDWIDTH_GB_S = 50.0
+
+
+class KvOffloading(StrictModel):
+    """What `kv_connector_extra_config` sets of vLLM's OffloadingConnector, and how fast copies are.
+
+    docs/explanation/vllm.md#offloading explains the rules.
+    """
+
+    capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None
+    """Size of CPU memory for KV, in place of `kv_offloading_size`. Unit: tokens."""
+    eviction_policy: EvictionPolicy = "lru"
+    """Which chunks leave CPU memory when it is full: those of the requests that used them least
+    recently, or as Adaptive Replacement Cache has it."""
+    blocks_per_chunk: int = Field(default=1, ge=1, le=4096)
+    """Blocks that are stored and loaded together. Unit: blocks."""
+    store_threshold: int = Field(default=0, ge=0, le=2**31 - 1)
+    """How often a chunk must be offered before it is stored. Below 2: once. Unit: offers."""
+    offload_prompt_only: bool = True
+    """Chunks with output tokens are not stored."""
+    load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
+    """Speed of copies, in each direction, in bytes. Needs the scenario's `model`. 50, about that of
+    a PCIe 5.0 x16 link, if neither this nor `load_tokens_per_s` is given. Unit: GB/s."""
+    load_tokens_per_s: Annotated[float, Field(ge=1, le=10**12)] | None = None
+    """The same speed in tokens. Unit: tokens/s."""
+
+    @model_validator(mode="after")
+    def _check_speed(self) -> Self:
+        if None not in (self.load_bandwidth_gb_s, self.load_tokens_per_s):
+            raise KeysError(
+                "load_bandwidth_gb_s and load_tokens_per_s set the same speed: give one of them,"
+                " not both",
+                "load_bandwidth_gb_s",
+                "load_tokens_per_s",
+            )
+        return self
+
+
+class OffloadKeys(Protocol):
+    """The keys of a scheduler that are looked at here."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def kv_offloading_size(self) -> float | None: ...
+    @property
+    def kv_offloading(self) -> KvOffloading | None: ...
+    @property
+    def speculative_config(self) -> object | None: ...
+    @property
+    def kv_cache_groups(self) -> object | None: ...
+
+
+def check_offloading(section: OffloadKeys) -> None:
+    """Refuse what does not go with KV in CPU memory.
+
+    Raises:
+        KeysError: with the keys.
+    """
+    keys, size = section.kv_offloading, section.kv_offloading_size
+    if keys is None and size is None:
+        return
+    given = _SIZE if size is not None else _KEYS
+    capacity = None if keys is None else keys.capacity_tokens
+    if (size is None) == (capacity is None):
+        which = "set the same size" if size is not None else "are both missing"
+        raise KeysError(
+            f"kv_offloading_size and kv_offloading.capacity_tokens {which}: give one of them",
+            given,
+            _KEYS,
+        )
+    if section.version != NEWEST:
+        reason = f"{given} of vLLM {section.version} is not simulated"
+        raise KeysError(reason, given, "version")
+    for other in ("speculative_config", "kv_cache_groups"):
+        if getattr(section, other) is not None:
+            raise KeysError(f"{given} is not simulated together with {other}", given, other)
+
+
+def refuse_offloading(section: OffloadKeys, what: str) -> None:
+    """Refuse KV in CPU memory together with something that other keys say.
+
+    Raises:
+        InputError: the server has it.
+    """
+    for key in (_SIZE, _KEYS):
+        if getattr(section, key) is not None:
+            raise InputError(f"is not simulated together with {what}", key=("scheduler", key))
+
+
+def refuse_offloading_in_role(section: OffloadKeys, role: str) -> None:
+    """As `refuse_offloading`, on servers that do not compute whole requests."""
+    if role != BOTH:
+        refuse_offloading(section, f"servers of role {role}")
+
+
+def offload_settings(
+    section: OffloadKeys, find_model: "Callable[[], ModelShape | None]", tp: int
+) -> OffloadSettings | None:
+    """What the scheduler gets; None: no KV is kept in CPU memory.
+
+    Args:
+        section: the keys.
+        find_model: reads the model.
+        tp: GPUs that share the model. Each copies its part over its own link.
+
+    Raises:
+        InputError: bytes are given, but no model; or CPU memory has no room for a chunk.
+    """
+    size = section.kv_offloading_size
+    if size is None and section.kv_offloading is None:
+        return None
+    keys = section.kv_offloading or KvOffloading()
+    speed = keys.load_tokens_per_s
+    model = find_model() if size is not None or speed is None else None
+    if model is None and (size is not None or speed is None):
+        key = _SIZE if size is not None else _KEYS
+        raise InputError("needs a model whose shape is known", key=("scheduler", key))
+    chunk_tokens = keys.blocks_per_chunk * section.block_size
+    num_chunks = (keys.capacity_tokens or 0) // chunk_tokens
+    if size is not None and model is not None:
+        num_bytes = _bytes_per_token(model, tp) * chunk_tokens
+        num_bytes = -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+        num_chunks = int(size * _BYTES_PER_GIB) // num_bytes
+    if not num_chunks:
+        key = _SIZE if size is not None else _KEYS
+        reason = f"has no room for a chunk of {chunk_tokens} tokens"
+        raise InputError(reason, key=("scheduler", key))
+    if model is not None and speed is None:
+        # 1 GB/s is 1 byte per ns.
+        bandwidth = keys.load_bandwidth_gb_s or _BANDWIDTH_GB_S
+        ns_per_token = model.kv_bytes_on_gpu(tp) / bandwidth
+    else:
+        ns_per_token = NS_PER_S / (speed or 1.0)
+    return OffloadSettings(
+        num_chunks=num_chunks,
+        blocks_per_chunk=keys.blocks_per_chunk,
+        eviction_policy=keys.eviction_policy,
+        store_threshold=keys.store_threshold,
+        offload_prompt_only=keys.offload_prompt_only,
+        copy_ns_per_token=ns_per_token,
+    )
+
+
+def _bytes_per_token(model: "ModelShape", tp: int) -> int:
+    """KV of a token in CPU memory: the parts of all GPUs, but latent attention's only once."""
+    on_gpu = model.kv_bytes_on_gpu(tp)
+    return on_gpu if on_gpu == model.kv_bytes_on_gpu(1) else on_gpu * tp
