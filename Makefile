@@ -204,7 +204,9 @@ DRAFTS ?=
 # GROUPS=--groups: with groups of layers. ROLE=--prefill, ROLE=--decode: servers that hand requests over.
 GROUPS ?=
 ROLE ?=
-VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)$(ROLE)
+# OFFLOAD=--offload: servers with KV in CPU memory.
+OFFLOAD ?=
+VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)$(ROLE)$(OFFLOAD)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
 $(VLLM_VENV)/.done: requirements.lock oracle/vllm/requirements.txt
@@ -216,7 +218,7 @@ $(VLLM_VENV)/.done: requirements.lock oracle/vllm/requirements.txt
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
-	$(BIN)/python -m oracle.vllm.generate $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS) $(ROLE)
+	$(BIN)/python -m oracle.vllm.generate $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS) $(ROLE) $(OFFLOAD)
 	$(VLLM_VENV)/bin/python -m oracle.vllm.drive $(VLLM_CASES)
 	$(BIN)/python -m oracle.vllm.report $(VLLM_CASES)
 

@@ -244,6 +244,11 @@ VLLM = (
     _vllm_groups("windows", "sliding_window", sliding_window=64),
     _vllm_groups("chunked attention", "chunked_local_attention", attention_chunk_size=64),
     _vllm_groups("states", "mamba"),
+    Feature(
+        "CPU memory",
+        _scheduler(kv_offloading={"capacity_tokens": 8000, "load_tokens_per_s": 1e6}),
+        _has("offload"),
+    ),
     _servers_of("prefill"),
     _servers_of("decode"),
     Feature("stages", _STAGES, lambda case: case.get("stages", 1) > 1),

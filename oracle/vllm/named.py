@@ -18,6 +18,7 @@ from oracle.vllm.named_case import NEW, OLD, Named
 from oracle.vllm.named_drafts import DRAFT_CASES
 from oracle.vllm.named_groups import GROUP_CASES
 from oracle.vllm.named_handover import HANDOVER_CASES
+from oracle.vllm.named_offload import OFFLOAD_CASES
 
 _USUAL: Config = {
     "max_num_batched_tokens": 64,
@@ -317,7 +318,7 @@ _CASES = {
     ),
 }
 
-_ALL = _CASES | DRAFT_CASES | GROUP_CASES | HANDOVER_CASES
+_ALL = _CASES | DRAFT_CASES | GROUP_CASES | HANDOVER_CASES | OFFLOAD_CASES
 
 
 def write_cases(folder: Path, version: str) -> None:

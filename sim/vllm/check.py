@@ -9,6 +9,7 @@ from sim.engine.core import EngineCore
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.single_type_manager import SingleTypeManager
+from sim.vllm.offload.connector import OffloadConnector
 from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks, VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
 
@@ -25,6 +26,33 @@ def check_vllm_memory(engine: EngineCore) -> None:
     held |= {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
     memory = cast("KVCacheCoordinator", engine.kv)
     check_blocks(memory, held, in_lockstep=scheduler.lockstep is not None)
+    if isinstance(scheduler.connector, OffloadConnector):
+        check_offloaded(scheduler.connector)
+
+
+def check_offloaded(connector: OffloadConnector) -> None:
+    """Verify the chunks in CPU memory.
+
+    Raises:
+        InvariantError: an invariant is broken; the message names it.
+    """
+    host, jobs = connector.host, connector.jobs()
+    require(len(host) <= host.num_chunks, "there are more chunks in CPU memory than fit")
+    chunks = host.chunks()
+    require(len(chunks) == len(host), "the count of chunks in CPU memory is wrong")
+    num_idle = sum(chunk.is_idle for chunk in chunks)
+    require(num_idle == host.num_idle, "the count of chunks that may leave CPU memory is wrong")
+    written = [key for job in jobs if job.is_store for key in job.keys]
+    require(len(set(written)) == len(written), "a chunk is written twice")
+    num_written = sum(not chunk.is_ready for chunk in chunks)
+    require(num_written == len(written), "the count of chunks that are written is wrong")
+    read = Counter(key for job in jobs if not job.is_store for key in job.keys)
+    for key, num_loads in read.items():
+        chunk = host.find(key)
+        found = None if chunk is None else chunk.num_loads
+        require(found == num_loads, "the count of copies that read a chunk is wrong")
+    num_read = sum(chunk.num_loads for chunk in chunks if chunk.is_ready)
+    require(num_read == read.total(), "a chunk is kept for a copy that does not read it")
 
 
 def check_blocks(

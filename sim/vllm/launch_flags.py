@@ -6,7 +6,8 @@ depend on the GPU, that of `max_model_len` depends on the model.
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from sim.core.flags import flag_of
 from sim.engine.server_config import DECODE, PREFILL
@@ -22,6 +23,9 @@ COMMAND = 'vllm serve "$MODEL"'
 KEYS = launch_keys(VllmSection)
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 CONNECTOR = "NixlConnector"
+OFFLOADING_CONNECTOR = "OffloadingConnector"
+# What its `kv_connector_extra_config` sets; all other keys of the section are no flags.
+OFFLOADING_KEYS = "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only"
 
 
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -38,6 +42,10 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
     flags += [_switch(key, value) for key, value in _switches(section)]
     if section.kv_load_failure_policy != "fail":
         flags.append(vllm_role(section, DECODE))
+    if section.kv_offloading is not None:
+        given = section.kv_offloading.model_dump(exclude_defaults=True)
+        if extra := {key: value for key, value in given.items() if key in OFFLOADING_KEYS}:
+            flags.append(_transfer_flag({"kv_connector_extra_config": extra}))
     return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
 
 
@@ -46,6 +54,10 @@ def vllm_role(section: VllmSection, role: str) -> str:
     settings = {"kv_connector": CONNECTOR, "kv_role": KV_ROLES[role]}
     if role == DECODE and section.kv_load_failure_policy != "fail":
         settings["kv_load_failure_policy"] = section.kv_load_failure_policy
+    return _transfer_flag(settings)
+
+
+def _transfer_flag(settings: Mapping[str, Any]) -> str:
     return f"--kv-transfer-config '{json.dumps(settings, separators=(',', ':'))}'"
 
 

@@ -26,6 +26,7 @@ from sim.family.launch_command import (
 )
 from sim.family.section import is_valid
 from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES
+from sim.vllm.read_offloading import check_backend, leave_out_offloading, takes_offloading
 from sim.vllm.section.groups import KVCacheGroup, groups_for_model
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
@@ -60,6 +61,7 @@ FLAGS = Flags(
         "spec-tokens": "spec.num_speculative_tokens", "performance-mode": "performance_mode",
         "runner": "runner", "convert": "convert", "task": "task",
         "compilation-config": "compilation_config", "cc": "compilation_config",
+        "kv-offloading-backend": "kv_offloading_backend",
     },
     switches={
         **{flag: (key, True) for flag, key in _SWITCHES.items()},
@@ -129,6 +131,8 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     # The budget comes first in the scenario, because other settings are limited by it.
     first = {key: scheduler[key] for key in ("version",) if key in scheduler}
     scheduler = {"family": "vllm", **first, **sizes, **scheduler}
+    is_one_engine = roles == (BOTH,) and parallel["dp"] == parallel["pp"] == 1
+    leave_out_offloading(scheduler, notes, is_one_engine=is_one_engine)
     host = "vllm-async" if scheduler.get("async_scheduling", not looks_up) else "vllm-sync"
     return ServerSettings(
         model, scheduler, parallel, 1, formats, host,
@@ -308,10 +312,13 @@ def _method(given: Mapping[str, Any]) -> object:
 
 def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
     """Take `kv_transfer_config` out of the values. With kv_both, a proxy says who does what."""
+    check_backend(values, notes)
     if (text := values.pop("kv_transfer_config", None)) is None:
         return (BOTH,)
     given = _one_connector(_json_object(text, "--kv-transfer-config"), notes)
     connector, role = str(given.get("kv_connector")), str(given.get("kv_role", "kv_both"))
+    if takes_offloading(given, values):
+        return (BOTH,)
     if role == "kv_both" and connector.startswith(_TO_MEMORY):
         notes.append(f"--kv-transfer-config: {shorten(connector)} is not simulated")
         return (BOTH,)

@@ -152,7 +152,6 @@ VLLM_LINES = {
         "h100_sxm",
         "vllm serve meta-llama/Llama-3.1-8B-Instruct --kv-offloading-size 40"
         " --kv-offloading-backend native --disable-hybrid-kv-cache-manager",
-        notes=("--kv-offloading-size 40, --kv-offloading-backend native: not simulated",),
     ),
     "gemma": line(
         "h100_sxm",

@@ -27,10 +27,14 @@ def our_log_of(case):
 
 def test_vllm_cases_all_are_there():
     """Chunks, thresholds, preemption, prefix cache, priorities, async scheduling, pipelines."""
-    for version, num_drafts, num_groups in (("0.19.0", 8, 8), ("0.33.0", 17, 19)):
+    for version, num_drafts, num_groups, num_offloading in (
+        ("0.19.0", 8, 8, 0),
+        ("0.33.0", 17, 19, 3),
+    ):
         cases = [case for case in CASES if case.config["version"] == version]
         assert sum("speculation" in case.config for case in cases) == num_drafts
         assert sum("kv_cache_groups" in case.config for case in cases) == num_groups
+        assert sum("offload" in case.config for case in cases) == num_offloading
         assert len(cases) >= 30 + num_groups
         assert sum("stages" in case.config for case in cases) >= 2
         assert sum(case.config["async_scheduling"] for case in cases) >= 6

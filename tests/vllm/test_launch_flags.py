@@ -39,7 +39,7 @@ def launched(searched=(), **settings):
 def test_launch_knows_every_key_that_is_declared_without_a_flag():
     """The family is the program, with its version; the groups follow from the model."""
     told = {*KEYS.options, *KEYS.switches}
-    known = {"family", "version", "kv_cache_groups", *GIVEN}
+    known = {"family", "version", "kv_cache_groups", "kv_offloading", *GIVEN}
     assert set(VllmSection.model_fields) - told == known - told
 
 
@@ -49,6 +49,17 @@ def test_launch_of_groups_gives_how_much_of_them_is_cached():
         keys = {"kv_cache_groups": "model", "prefix_cache_retention_interval": interval}
         assert launched(**keys).flags == (*ALWAYS, f"--prefix-cache-retention-interval {interval}")
     assert launched(kv_cache_groups="model").flags == tuple(ALWAYS)
+
+
+def test_launch_of_cpu_memory_gives_what_the_connector_is_told():
+    """Speeds, and a size in tokens, are no settings of a server."""
+    told = {"eviction_policy": "arc", "blocks_per_chunk": 4}
+    keys = {"kv_offloading_size": 8, "kv_offloading": {**told, "load_bandwidth_gb_s": 20}}
+    size, extra = launched(**keys).flags[len(ALWAYS) :]
+    assert size == "--kv-offloading-size 8.0"
+    wanted = """{"kv_connector_extra_config":{"eviction_policy":"arc","blocks_per_chunk":4}}"""
+    assert extra == f"--kv-transfer-config '{wanted}'"
+    assert launched(kv_offloading_size=8, kv_offloading={}).flags == (*ALWAYS, size)
 
 
 @pytest.mark.parametrize("key", GIVEN)

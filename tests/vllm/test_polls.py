@@ -7,7 +7,7 @@ A, B = Seen("a", is_lost=False), Seen("b", is_lost=True)
 
 def note(polls, *events):
     for event in events:
-        polls.note(event.rid, is_lost=event.is_lost)
+        polls.note(event)
 
 
 def test_polls_event_is_known_with_the_result_of_the_step_launched_after_it():

@@ -9,5 +9,5 @@ them back when a later request begins like an earlier one whose blocks are gone 
     connector.py    what the scheduler does: what it loads, what it stores, what it waits for
     role.py         when a server learns that copies have ended
 
-docs/explanation/vllm.md#offloading has the rules.
+docs/explanation/offloading.md has the rules.
 """

@@ -273,6 +273,10 @@ class OffloadConnector(Connector):
 
     # ---- copies --------------------------------------------------------------------------------
 
+    def jobs(self) -> list[Job]:
+        """All copies that have not ended, as far as the scheduler knows."""
+        return [job for state in self._requests.values() for job in state.jobs]
+
     def take_copied(self) -> Copied:
         """What the latest decision copies."""
         copied, self._copied = self._copied, Copied()

@@ -26,7 +26,7 @@ _BANDWIDTH_GB_S = 50.0
 class KvOffloading(StrictModel):
     """What `kv_connector_extra_config` sets of vLLM's OffloadingConnector, and how fast copies are.
 
-    docs/explanation/vllm.md#offloading explains the rules.
+    docs/explanation/offloading.md explains the rules.
     """
 
     capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None

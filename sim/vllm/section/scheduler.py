@@ -90,7 +90,7 @@ class VllmSection(_SchedulerKeys):
     there. 0: only where a request is likely to, at the end of the prompt and where prompts were
     seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
     kv_offloading_size: Annotated[float, Bounds(gt=0, le=1_000_000)] | None = None
-    """CPU memory for KV whose blocks leave the GPU (docs/explanation/vllm.md#offloading). Needs the
+    """CPU memory for KV whose blocks leave the GPU (docs/explanation/offloading.md). Needs the
     scenario's `model`. Version 0.33.0 alone. Without it: none, or `kv_offloading.capacity_tokens`.
     Unit: GiB."""
     kv_offloading: Annotated[KvOffloading | None, NO_FLAG] = None

@@ -1,0 +1,54 @@
+"""The named cases of servers with KV in CPU memory."""
+
+from oracle.vllm.load import Load
+from oracle.vllm.named_case import NEW, Named
+
+_ASYNC = {"async_scheduling": True}
+_TIGHT_BLOCKS = {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "max_num_seqs": 16}
+_MEMORY = {
+    "num_chunks": 60,
+    "eviction_policy": "lru",
+    "blocks_per_chunk": 1,
+    "store_threshold": 0,
+    "offload_prompt_only": True,
+    "copy_ns_per_block": 50_021,
+}
+_SHARED = Load(num_requests=60, longest_prompt=120, sharing=0.5, quoting=0.3, repeating=0.3)
+
+OFFLOAD_CASES = {
+    "offload": Named(
+        "Prompts come back from CPU memory, which is full; copies take longer than steps",
+        _SHARED,
+        {"offload": _MEMORY | {"num_chunks": 20, "copy_ns_per_block": 3_000_017}}
+        | {"num_gpu_blocks": 25, "enable_prefix_caching": False},
+        versions=NEW,
+    ),
+    "offload_waits": Named(
+        "Blocks of requests that have ended, or are preempted, are copied before they are reused",
+        Load(
+            num_requests=60,
+            longest_prompt=60,
+            longest_output=60,
+            together=0.8,
+            repeating=0.3,
+            impatient=0.2,
+        ),
+        {"offload": _MEMORY | {"offload_prompt_only": False, "copy_ns_per_block": 1_000_003}}
+        | _ASYNC
+        | _TIGHT_BLOCKS,
+        versions=NEW,
+    ),
+    "offload_arc": Named(
+        "ARC; chunks of two blocks are stored when they are offered for the second time",
+        _SHARED,
+        {
+            "offload": _MEMORY
+            | {"eviction_policy": "arc", "blocks_per_chunk": 2, "store_threshold": 2}
+            | {"num_chunks": 25, "offload_prompt_only": False}
+        }
+        | _ASYNC
+        | {"policy": "priority"}
+        | _TIGHT_BLOCKS,
+        versions=NEW,
+    ),
+}

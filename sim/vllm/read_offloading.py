@@ -1,0 +1,55 @@
+"""Reads what a launch command of vLLM says of KV in CPU memory."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.core.errors import shorten
+from sim.family.section import is_valid
+from sim.vllm.launch_flags import OFFLOADING_CONNECTOR, OFFLOADING_KEYS
+from sim.vllm.section.scheduler import VllmSection
+
+_SIZE, _KEYS = "kv_offloading_size", "kv_offloading"
+_BYTES = "cpu_bytes_to_use"
+
+
+def check_backend(values: dict[str, Any], notes: list[str]) -> None:
+    """Take `kv_offloading_backend` out of the values; another one than vLLM's own has no size."""
+    backend = values.pop("kv_offloading_backend", "native")
+    if backend != "native":
+        values.pop(_SIZE, None)
+        notes.append(f"--kv-offloading-backend {shorten(str(backend))}: not simulated")
+
+
+def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any]) -> bool:
+    """Take the settings of OffloadingConnector from `kv_transfer_config`, if that sets it up.
+
+    vLLM 0.33.0: with `--kv-offloading-size`, the connector is this one, whatever else is given
+    (`_post_init_kv_transfer_config` of config/vllm.py).
+    """
+    extra = transfer.get("kv_connector_extra_config")
+    extra = extra if isinstance(extra, dict) else {}
+    if _SIZE not in values:
+        num_bytes = extra.get(_BYTES)
+        if transfer.get("kv_connector") != OFFLOADING_CONNECTOR or not isinstance(num_bytes, int):
+            return False
+        values[_SIZE] = num_bytes / (1 << 30)
+    if keys := {key: extra[key] for key in OFFLOADING_KEYS if key in extra}:
+        values[_KEYS] = keys
+    return True
+
+
+def leave_out_offloading(
+    scheduler: dict[str, Any], notes: list[str], *, is_one_engine: bool
+) -> None:
+    """Drop the keys if CPU memory is not simulated with the other flags.
+
+    `is_one_engine`: the server has no ranks, stages or roles.
+    """
+    if _SIZE not in scheduler:
+        return
+    without = {key: value for key, value in scheduler.items() if key not in (_SIZE, _KEYS)}
+    is_refused = is_valid(VllmSection, without) and not is_valid(VllmSection, scheduler)
+    if is_refused or not is_one_engine:
+        scheduler.pop(_SIZE)
+        scheduler.pop(_KEYS, None)
+        notes.append("--kv-offloading-size: not simulated with the other flags")

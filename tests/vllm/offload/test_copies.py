@@ -1,0 +1,46 @@
+"""When copies between the GPU and CPU memory begin and end: 10 ns for a block."""
+
+from sim.vllm.offload.copies import Copies, Job
+
+
+def job(num_blocks, *, is_store=True):
+    return Job(None, (), range(num_blocks), is_store=is_store)
+
+
+def begin(copies, now_ns, *, stores=(), loads=(), awaited=(), device_free_ns=0):
+    return copies.begin(stores, loads, awaited, now_ns, device_free_ns)
+
+
+def test_store_begins_with_the_next_step_when_the_steps_before_have_ended():
+    copies, store = Copies(10.0), job(2)
+    assert begin(copies, 100, stores=[store]) == 100
+    assert (store.end_ns, copies.next_ns, copies.has_unsubmitted) == (0, None, True)
+    assert begin(copies, 150, device_free_ns=160) == 150
+    assert (store.end_ns, copies.next_ns, copies.has_unsubmitted) == (180, 180, False)
+    assert copies.ended(179) == []
+    assert copies.ended(180) == [store]
+    assert copies.ended(200) == []
+
+
+def test_load_begins_when_the_step_decided_with_it_has_ended():
+    copies, load = Copies(10.0), job(3, is_store=False)
+    begin(copies, 100, loads=[load])
+    copies.step_ended(140)
+    assert load.end_ns == 170
+
+
+def test_each_direction_makes_one_copy_at_a_time():
+    copies, stores, loads = Copies(10.0), [job(1), job(2)], [job(4, is_store=False), job(1)]
+    begin(copies, 0, stores=stores, loads=loads)
+    copies.step_ended(100)
+    begin(copies, 100, device_free_ns=100)
+    assert [each.end_ns for each in stores] == [110, 130]
+    assert [each.end_ns for each in loads] == [140, 150]
+
+
+def test_step_waits_for_copies_of_blocks_that_it_overwrites():
+    """Of those decided with it, too; others begin with the next step."""
+    copies, old, new, other = Copies(10.0), job(5), job(2), job(1)
+    begin(copies, 0, stores=[old])
+    assert begin(copies, 10, stores=[new, other], awaited={old, new}, device_free_ns=20) == 90
+    assert (old.end_ns, new.end_ns, other.end_ns) == (70, 90, 0)

@@ -1,0 +1,81 @@
+"""The keys of KV in CPU memory: what they make of a model, and what is refused in one line."""
+
+import pytest
+
+from sim.core.errors import InputError
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+
+_SCENARIO = """
+name: offloading
+{more}
+latency: {latency}
+workload: {{kind: synthetic, num_requests: 1, arrivals: {{kind: poisson, rate_rps: 1}},
+           prompt_tokens: {{kind: constant, value: 9}},
+           output_tokens: {{kind: constant, value: 2}}}}
+scheduler: {{family: vllm, num_gpu_blocks_override: 200, {keys}}}
+"""
+_LINEAR = (
+    "{kind: linear, step_s: 0.01, per_prefill_token_s: 0, per_decode_request_s: 0,"
+    " per_context_token_s: 0"
+)
+_TOKENS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6}"
+_MODEL = "model: meta-llama/Llama-3.1-8B"
+
+
+def _settings(keys, more="", latency=_LINEAR + "}"):
+    text = _SCENARIO.format(keys=keys, more=more, latency=latency)
+    return build(load_scenario_text(text)).scheduler.offload
+
+
+def test_bytes_are_chunks_of_the_model():
+    """Llama-3.1-8B: 131,072 bytes a token, on one GPU or on two together."""
+    for tp in (1, 2):
+        latency = f"{{kind: roofline, tp: {tp}}}"
+        keys = "kv_offloading_size: 8, kv_offloading: {blocks_per_chunk: 2}"
+        found = _settings(keys, f"{_MODEL}\nhardware: h100-sxm", latency)
+        assert found.num_chunks == 8 * 2**30 // (131_072 * 32)
+        # 50 GB/s, each GPU over its own link.
+        assert found.copy_ns_per_token == 131_072 / tp / 50
+
+
+def test_tokens_need_no_model():
+    found = _settings(_TOKENS)
+    assert (found.num_chunks, found.copy_ns_per_token) == (62, 1000.0)
+    assert (found.eviction_policy, found.offload_prompt_only) == ("lru", True)
+    assert _settings("max_num_seqs: 8") is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "more", "reason"),
+    [
+        ("kv_offloading: {eviction_policy: arc}", "", "are both missing: give one of them"),
+        (f"kv_offloading_size: 8, {_TOKENS}", _MODEL, "set the same size: give one of them"),
+        ("kv_offloading_size: 8", "", "kv_offloading_size: needs a model whose shape is known"),
+        ("kv_offloading_size: 1e-6", _MODEL, "kv_offloading_size: has no room for a chunk of 16"),
+        (
+            "kv_offloading: {capacity_tokens: 100, load_tokens_per_s: 1, load_bandwidth_gb_s: 1}",
+            "",
+            "load_bandwidth_gb_s and load_tokens_per_s set the same speed",
+        ),
+        (f"version: 0.19.0, {_TOKENS}", "", "kv_offloading of vLLM 0.19.0 is not simulated"),
+        (
+            f"{_TOKENS}, speculative_config: {{method: mtp, num_speculative_tokens: 1}}",
+            "acceptance: {by_position: [0.5]}",
+            "kv_offloading is not simulated together with speculative_config",
+        ),
+        (
+            f"{_TOKENS}, kv_cache_groups: [{{kind: full_attention}}]",
+            "",
+            "kv_offloading is not simulated together with kv_cache_groups",
+        ),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys, more, reason):
+    with pytest.raises(InputError, match=reason):
+        _settings(keys, more)
+
+
+def test_ranks_are_refused():
+    with pytest.raises(InputError, match="is not simulated together with ranks"):
+        _settings(_TOKENS, latency=_LINEAR + ", dp: 2}")
