@@ -106,3 +106,16 @@ def test_arc_gives_room_to_the_list_whose_chunks_come_back():
     assert host._policy.target == 0
     stored(host, a)
     assert host._policy.target == 1
+
+
+def test_arc_does_not_count_what_a_request_loads_of_its_own():
+    """After it was preempted, for example."""
+    host = memory(2, eviction_policy="arc")
+    a, b = keys(1, 1), keys(2, 1)
+    access = stored(host, a)
+    host.load(a, access)
+    host.loaded(a)
+    host.request_ended(access)
+    host.request_ended(stored(host, b))
+    stored(host, keys(3, 1))
+    assert there(host, [*a, *b]) == [False, True]

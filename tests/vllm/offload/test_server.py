@@ -1,0 +1,52 @@
+"""A server with KV in CPU memory, as its clients see it."""
+
+from sim.vllm.config import VllmConfig
+from sim.vllm.offload.settings import OffloadSettings
+from sim.workload.workload import listed
+from tests.support.serve import serve
+from tests.support.workloads import scripted
+
+SECOND = 1_000_000_000
+PROMPT = (1, 64)
+
+
+def run(*requests, offload, **settings):
+    config = VllmConfig(max_model_len=128, offload=offload, **settings)
+    return serve(listed(requests), config)
+
+
+def test_prompt_comes_back_from_cpu_memory_as_soon_as_it_is_copied():
+    """Nothing is found on the GPU. 64 tokens take 64 us; the last one is computed again."""
+    first = scripted("a", PROMPT, output=3)
+    second = scripted("b", PROMPT, output=1, arrival_ns=SECOND)
+    offload = OffloadSettings(num_chunks=9, copy_ns_per_token=1000.0)
+    served = run(
+        first, second, offload=offload, enable_prefix_caching=False, async_scheduling=False
+    )
+    found = served.request("b")
+    assert (found["cached_tokens"], found["host_cached_tokens"]) == (63, 63)
+    assert found["scheduled_ns"] == SECOND + 64_000
+    last = served.steps[-1]
+    assert (last["prefill"], last["loaded"], last["host_used"]) == ([["b", 63, 1]], [["b", 63]], 64)
+
+
+def test_last_chunk_of_an_answer_is_copied_without_another_request():
+    """Under async scheduling its last token is known when the request has ended."""
+    first = scripted("a", (1, 60), output=5, output_seed=7)
+    second = scripted("b", (1, 60), (7, 4), (2, 9), output=1, arrival_ns=SECOND)
+    offload = OffloadSettings(num_chunks=9, offload_prompt_only=False, copy_ns_per_token=1000.0)
+    found = run(first, second, offload=offload, enable_prefix_caching=False).request("b")
+    assert (found["cached_tokens"], found["host_cached_tokens"]) == (64, 64)
+    assert found["scheduled_ns"] == SECOND + 64_000
+
+
+def test_less_than_a_chunk_is_not_loaded():
+    """The GPU has 48 of 64 tokens, CPU memory both chunks of 32."""
+    requests = [
+        scripted("a", PROMPT, output=1),
+        scripted("other", (2, 70), output=1, arrival_ns=SECOND),
+        scripted("b", PROMPT, (3, 40), output=1, arrival_ns=2 * SECOND),
+    ]
+    offload = OffloadSettings(num_chunks=9, blocks_per_chunk=2, copy_ns_per_token=1000.0)
+    found = run(*requests, offload=offload, num_gpu_blocks=9).request("b")
+    assert (found["cached_tokens"], found["host_cached_tokens"]) == (48, 0)
