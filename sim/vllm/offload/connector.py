@@ -70,7 +70,7 @@ class OffloadConnector(Connector):
     ) -> None:
         super().__init__()
         self.host = HostMemory(settings)
-        self.loads: KvLoads = KvLoads(config, memory)
+        self._kv_loads = self.loads = KvLoads(config, memory)
         self.looks_up = self.frees_skipped_first = True
         if config.async_scheduling or config.micro_batches > 1:
             self.fences = BlockFences()
@@ -111,7 +111,7 @@ class OffloadConnector(Connector):
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         held = [] if self.fences is None else [each[1:] for each in self.fences.held]
-        return [*self.loads.orphans.values(), *held]
+        return [*self._kv_loads.orphans.values(), *held]
 
     # ---- loads ---------------------------------------------------------------------------------
 
@@ -201,11 +201,11 @@ class OffloadConnector(Connector):
         launch = decision.launch
         scheduled: list[VllmRequest] = []
         if launch is not None:
-            self.loads.launched(launch.prefill)
+            self._kv_loads.launched(launch.prefill)
             if self.fences is not None:
                 self.fences.launched(launch)
             scheduled = sorted([*launch.prefill, *launch.decode], key=_admission)
-        self.loads.started = []
+        self._kv_loads.started = []
         for request in scheduled:
             state = self._requests[request.rid]
             new = request.kv.tables[0].blocks[len(state.blocks) :]
