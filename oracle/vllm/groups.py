@@ -16,6 +16,7 @@ from vllm.v1.kv_cache_interface import (
 
 Config = dict[str, Any]
 
+_EAGLE = "eagle", "eagle3", "mtp"
 _INTERVAL = "prefix_cache_retention_interval"
 
 
@@ -27,6 +28,10 @@ def cache_groups(config: Config) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "kv_cache_groups": [KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
     }
+    if "offload" in config and config.get("speculation", {}).get("method") in _EAGLE:
+        for group in parts["kv_cache_groups"]:
+            # The drafter's layers are in it.
+            group.is_eagle_group = True
     if _INTERVAL in KVCacheConfig.__dataclass_fields__:
         parts[_INTERVAL] = config.get(_INTERVAL, 0)
     return parts

@@ -51,4 +51,19 @@ OFFLOAD_CASES = {
         | _TIGHT_BLOCKS,
         versions=NEW,
     ),
+    "offload_drafts": Named(
+        "An EAGLE drafter: the last chunk of a hit is left out, that of an answer until it ends",
+        _SHARED,
+        {
+            "offload": _MEMORY | {"num_chunks": 100, "offload_prompt_only": False},
+            "speculation": {
+                "method": "eagle",
+                "num_speculative_tokens": 3,
+                "by_position": [0.8, 0.7, 0.6],
+            },
+        }
+        | _ASYNC
+        | _TIGHT_BLOCKS,
+        versions=NEW,
+    ),
 }

@@ -143,6 +143,8 @@ class Oracle:
         self.latest: Flight | None = None
         self.num_flying = 0
         self.made_progress = False
+        # Until when the loop was held up by the latest launch.
+        self.held_ns = 0
         self.workers = OffloadWorkers(config) if "offload" in config else Workers(config)
 
     def run(self) -> list[Line]:
@@ -175,7 +177,7 @@ class Oracle:
 
     def end(self, flight: Flight) -> ModelRunnerOutput:
         """Move the clock to the end of a batch; its sampled tokens."""
-        self._let_in(flight.end_ns)
+        self._let_in(max(flight.end_ns, self.held_ns))
         self.now_ns = max(self.now_ns, flight.end_ns)
         rids = list(flight.decided.num_scheduled_tokens)
         self.num_flying -= bool(rids)
@@ -259,7 +261,9 @@ class Oracle:
     def _launch(self, decided: Any) -> Flight:
         self.decoding.difference_update(self.preempted)
         self.num_idle_decisions += 1
-        self.now_ns = self.workers.begin(decided, self.scripts, self.now_ns, self.stage_free_ns[-1])
+        device_free_ns = self.stage_free_ns[-1]
+        self.held_ns = self.workers.begin(decided, self.scripts, self.now_ns, device_free_ns)
+        self.now_ns = self.held_ns
         if not decided.num_scheduled_tokens:
             self.preempted_idle += self.preempted
             self._launched(decided)

@@ -38,18 +38,16 @@ def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any]) -> boo
     return True
 
 
-def leave_out_offloading(
-    scheduler: dict[str, Any], notes: list[str], *, is_one_engine: bool
-) -> None:
+def leave_out_offloading(scheduler: dict[str, Any], notes: list[str], *, is_whole: bool) -> None:
     """Drop the keys if CPU memory is not simulated with the other flags.
 
-    `is_one_engine`: the server has no ranks, stages or roles.
+    `is_whole`: the server computes whole requests, and has no stages.
     """
     if _SIZE not in scheduler:
         return
     without = {key: value for key, value in scheduler.items() if key not in (_SIZE, _KEYS)}
     is_refused = is_valid(VllmSection, without) and not is_valid(VllmSection, scheduler)
-    if is_refused or not is_one_engine:
+    if is_refused or not is_whole:
         scheduler.pop(_SIZE)
         scheduler.pop(_KEYS, None)
         notes.append("--kv-offloading-size: not simulated with the other flags")

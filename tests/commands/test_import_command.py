@@ -348,15 +348,7 @@ _BYTES = '{"cpu_bytes_to_use": 8589934592, "blocks_per_chunk": 4}'
             "--kv-offloading-backend lmcache: not simulated",
         ),
         (
-            "--kv-offloading-size 40 --data-parallel-size 2",
-            {},
-            "--kv-offloading-size: not simulated with the other flags",
-        ),
-        (
-            (
-                "--kv-offloading-size 40 --speculative-config.method ngram"
-                " --speculative-config.num_speculative_tokens 2"
-            ),
+            "--kv-offloading-size 40 --pipeline-parallel-size 2",
             {},
             "--kv-offloading-size: not simulated with the other flags",
         ),

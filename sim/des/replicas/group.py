@@ -149,9 +149,11 @@ class Group(Replica):
             step = self._launch(batches, states, device_free_ns)
             self._has_work_in_flight = True
         elif self._num_in_flight:
+            self._held_ns = now_ns + self._waited_ns
             self._idles_next = self._rules.idles_between and self._has_work_in_flight
             return None
         elif not self._runs_without_work(now_ns):
+            self._held_ns = now_ns + self._waited_ns
             return None
         else:
             step = self._launch_without_work(device_free_ns)

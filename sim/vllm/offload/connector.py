@@ -23,6 +23,7 @@ from sim.vllm.offload.policies import Access, ChunkKey
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.request import RequestBlocks, VllmDecision, VllmRequest
 from sim.vllm.scheduler.connector import BlockFences, Connector, KvLoads
+from sim.vllm.scheduler.step_limits import EAGLE_METHODS
 
 
 class Offloaded:
@@ -79,6 +80,9 @@ class OffloadConnector(Connector):
         self._chunk_tokens = settings.blocks_per_chunk * config.block_size
         self._stores_outputs = not settings.offload_prompt_only
         self._shares_loads = config.enable_prefix_caching
+        # What an EAGLE drafter has written for the last chunk may change.
+        speculation = config.speculation
+        self._num_left_out = int(speculation is not None and speculation.method in EAGLE_METHODS)
         self._requests: dict[str, Offloaded] = {}
         # Those that have ended since the last decision, in order.
         self._ended: list[Offloaded] = []
@@ -107,7 +111,7 @@ class OffloadConnector(Connector):
 
     @property
     def waits(self) -> bool:
-        return self.has_jobs
+        return self.has_jobs or self._kv_loads.may_wait_for_ever
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         held = [] if self.fences is None else [each[1:] for each in self.fences.held]
@@ -133,21 +137,24 @@ class OffloadConnector(Connector):
         if num_chunks * size - num_found < size:
             return 0
         end = num_found // size
-        is_writing = is_loading = False
+        found: list[ChunkKey] = []
+        is_writing = False
         while end < num_chunks:
             key = self._key(request.kv, end)
             chunk = self.host.find(key)
             if chunk is None:
                 break
             is_writing |= not chunk.is_ready
-            is_loading |= key in self._being_loaded
+            found.append(key)
             end += 1
         if is_writing:
             return None
-        num_more = end * size - num_found
+        num_left_out = self._num_left_out if found else 0
+        num_more = (end - num_left_out) * size - num_found
         if num_more < size:
             return 0
-        return None if is_loading else num_more
+        loaded = found[: len(found) - num_left_out]
+        return None if not self._being_loaded.isdisjoint(loaded) else num_more
 
     def load(self, request: VllmRequest, num_found: int) -> None:
         """A request has got blocks for what is loaded behind the tokens found on the GPU."""
@@ -239,7 +246,10 @@ class OffloadConnector(Connector):
         return min(num_tokens, most)
 
     def _num_chunks(self, state: Offloaded, num_tokens: int) -> int:
-        return min(num_tokens // self._chunk_tokens, len(state.blocks) // self._blocks_per_chunk)
+        num_chunks = num_tokens // self._chunk_tokens
+        if state.num_tokens is None and num_tokens > state.request.prompt_len:
+            num_chunks -= self._num_left_out
+        return min(num_chunks, len(state.blocks) // self._blocks_per_chunk)
 
     def _offer(self, state: Offloaded, num_tokens: int) -> None:
         """Store the chunks of a request's first tokens that are not stored yet, if there is room.

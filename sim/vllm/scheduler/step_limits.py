@@ -52,7 +52,8 @@ def drafting_of(config: VllmConfig) -> Drafting:
     method, num_tokens = (speculation.method, speculation.num_tokens) if speculation else ("", 0)
     is_eagle, has_model = method in EAGLE_METHODS, method == "draft_model"
     by_row = config.rules.slots_by_row
-    hashes_ahead = config.rules.hashes_ahead and config.role == BOTH
+    has_connector = config.role != BOTH or config.offload is not None
+    hashes_ahead = config.rules.hashes_ahead and not has_connector
     step_tokens = config.max_num_batched_tokens
     if has_model and not by_row:
         step_tokens -= config.max_num_seqs

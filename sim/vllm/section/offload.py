@@ -30,7 +30,8 @@ class KvOffloading(StrictModel):
     """
 
     capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None
-    """Size of CPU memory for KV, in place of `kv_offloading_size`. Unit: tokens."""
+    """Size of CPU memory for KV, in place of `kv_offloading_size`. Each rank has as much. Unit:
+    tokens."""
     eviction_policy: EvictionPolicy = "lru"
     """Which chunks leave CPU memory when it is full: those of the requests that used them least
     recently, or as Adaptive Replacement Cache has it."""
@@ -70,8 +71,6 @@ class OffloadKeys(Protocol):
     @property
     def kv_offloading(self) -> KvOffloading | None: ...
     @property
-    def speculative_config(self) -> object | None: ...
-    @property
     def kv_cache_groups(self) -> object | None: ...
 
 
@@ -96,9 +95,9 @@ def check_offloading(section: OffloadKeys) -> None:
     if section.version != NEWEST:
         reason = f"{given} of vLLM {section.version} is not simulated"
         raise KeysError(reason, given, "version")
-    for other in ("speculative_config", "kv_cache_groups"):
-        if getattr(section, other) is not None:
-            raise KeysError(f"{given} is not simulated together with {other}", given, other)
+    if section.kv_cache_groups is not None:
+        reason = f"{given} is not simulated together with kv_cache_groups"
+        raise KeysError(reason, given, "kv_cache_groups")
 
 
 def refuse_offloading(section: OffloadKeys, what: str) -> None:

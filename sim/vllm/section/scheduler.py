@@ -91,8 +91,8 @@ class VllmSection(_SchedulerKeys):
     seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
     kv_offloading_size: Annotated[float, Bounds(gt=0, le=1_000_000)] | None = None
     """CPU memory for KV whose blocks leave the GPU (docs/explanation/offloading.md). Needs the
-    scenario's `model`. Version 0.33.0 alone. Without it: none, or `kv_offloading.capacity_tokens`.
-    Unit: GiB."""
+    scenario's `model`. Each rank has as much. Version 0.33.0 alone. Without it: none, or
+    `kv_offloading.capacity_tokens`. Unit: GiB."""
     kv_offloading: Annotated[KvOffloading | None, NO_FLAG] = None
     """What is kept in CPU memory, and how fast copies are."""
     async_scheduling: bool | None = None
@@ -322,10 +322,6 @@ class VllmSection(_SchedulerKeys):
     ) -> VllmConfig:
         offload = offload_settings(self, find_model, num_devices)
         return config if offload is None else replace(config, offload=offload)
-
-    def of_rank(self, num_ranks: int) -> Self:
-        refuse_offloading(self, "ranks (latency.dp above 1)")
-        return super().of_rank(num_ranks)
 
     def with_role(self, config: VllmConfig, role: str, model: "ModelShape | None") -> VllmConfig:
         refuse_offloading_in_role(self, role)

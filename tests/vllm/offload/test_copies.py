@@ -1,10 +1,16 @@
 """When copies between the GPU and CPU memory begin and end: 10 ns for a block."""
 
+from sim.engine.request import OutputTokens
 from sim.vllm.offload.copies import Copies, Job
+from sim.vllm.request import RequestBlocks, VllmRequest
+from tests.support.workloads import scripted
+
+SPEC = scripted("a", (1, 9), output=1).spec
+REQUEST = VllmRequest(SPEC, RequestBlocks(SPEC.prompt, OutputTokens(None, None)), limit=1)
 
 
 def job(num_blocks, *, is_store=True):
-    return Job(None, (), range(num_blocks), is_store=is_store)
+    return Job(REQUEST, (), range(num_blocks), is_store=is_store)
 
 
 def begin(copies, now_ns, *, stores=(), loads=(), awaited=(), device_free_ns=0):

@@ -60,11 +60,6 @@ def test_tokens_need_no_model():
         ),
         (f"version: 0.19.0, {_TOKENS}", "", "kv_offloading of vLLM 0.19.0 is not simulated"),
         (
-            f"{_TOKENS}, speculative_config: {{method: mtp, num_speculative_tokens: 1}}",
-            "acceptance: {by_position: [0.5]}",
-            "kv_offloading is not simulated together with speculative_config",
-        ),
-        (
             f"{_TOKENS}, kv_cache_groups: [{{kind: full_attention}}]",
             "",
             "kv_offloading is not simulated together with kv_cache_groups",
@@ -76,6 +71,11 @@ def test_keys_that_do_not_go_together_are_refused(keys, more, reason):
         _settings(keys, more)
 
 
-def test_ranks_are_refused():
-    with pytest.raises(InputError, match="is not simulated together with ranks"):
-        _settings(_TOKENS, latency=_LINEAR + ", dp: 2}")
+def test_stages_are_refused():
+    where = f"{_MODEL}\nhardware: h100-sxm"
+    with pytest.raises(InputError, match="is not simulated together with stages"):
+        _settings(_TOKENS, where, "{kind: roofline, pp: 2}")
+
+
+def test_each_rank_has_memory_of_its_own():
+    assert _settings(_TOKENS, latency=_LINEAR + ", dp: 2}").num_chunks == 62
