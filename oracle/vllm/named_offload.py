@@ -66,4 +66,12 @@ OFFLOAD_CASES = {
         | _TIGHT_BLOCKS,
         versions=NEW,
     ),
+    "offload_ranks": Named(
+        "Two ranks, each with CPU memory of its own: steps without work while requests load",
+        Load(num_requests=50, longest_prompt=100, repeating=0.5, gap_s=0.05, together=0.3),
+        {"offload": _MEMORY | {"copy_ns_per_block": 3_000_017}, "ranks": 2}
+        | {"enable_prefix_caching": False, "num_gpu_blocks": 25}
+        | _ASYNC,
+        versions=NEW,
+    ),
 }

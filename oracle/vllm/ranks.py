@@ -47,6 +47,7 @@ class Rank(Oracle):
         # What it has of the group's next step, and how long that takes alone.
         self.part: tuple[Flight, Line] | None = None
         self.part_ns = 0
+        self.decided: Any = None
 
     @property
     def now_ns(self) -> int:
@@ -61,10 +62,21 @@ class Rank(Oracle):
         return super().end(flight)
 
     def _launch(self, decided: Any) -> Flight:
+        now_ns = self.now_ns
+        self.stage_free_ns = [self.group._free_ns]
         flight = super()._launch(decided)
+        # The ranks decide at the same time; what one waits for holds up the step of all.
+        self.now_ns = now_ns
         if decided.num_scheduled_tokens:
             self.part = flight, self.steps[-1]
         return flight
+
+    def _launched(self, decided: Any) -> None:
+        """Loads begin when the step of the group ends, which is known when all have decided."""
+        if decided.num_scheduled_tokens:
+            self.decided = decided
+        else:
+            super()._launched(decided)
 
     def _end_ns(self, start_ns: int, step_ns: int) -> int:
         self.part_ns = step_ns
@@ -104,6 +116,9 @@ class Ranks:
         if any(rank.sent for rank in self._ranks):
             return True
         times_ns = [rank.to_come[0].arrival_ns for rank in self._ranks if rank.to_come]
+        times_ns += [
+            rank.workers.next_ns for rank in self._ranks if rank.workers.next_ns is not None
+        ]
         if times_ns:
             self.now_ns = max(self.now_ns, min(times_ns))
         return bool(times_ns)
@@ -116,6 +131,9 @@ class Ranks:
             rank.preempted.clear()
         self._are_running |= self.has_work
         if not self._are_running:
+            for rank in self._ranks:
+                if rank.scheduler.has_requests():
+                    rank.engine.next_outputs()
             return
         self._num_entered, num_steps = 0, self._num_steps
         self.enter_next()
@@ -151,9 +169,13 @@ class Ranks:
         self.enter_next()
 
     def _launch(self, step_ns: int) -> None:
+        self.now_ns = max(self.now_ns, *(rank.held_ns for rank in self._ranks))
         start_ns = max(self.now_ns, self._free_ns)
         self._free_ns = start_ns + step_ns
         for rank in self._ranks:
+            if rank.decided is not None:
+                rank.workers.launched(rank.decided, self.now_ns, self._free_ns)
+                rank.decided = None
             if rank.part is not None:
                 flight, line = rank.part
                 flight.end_ns = self._free_ns

@@ -33,12 +33,15 @@ class Role:
         keeps_prompts: a request whose prompt is computed is the role's (`prompt_computed`); it does
             not decode here.
         sending: requests whose prompts are computed and whose KV has not left yet, by rid.
+        polls_at_steps: a rank that waits for something decides once in each step of its group, also
+            in steps without work.
     """
 
     keeps_prompts: bool
+    polls_at_steps: bool
 
     def __init__(self) -> None:
-        self.keeps_prompts = False
+        self.keeps_prompts = self.polls_at_steps = False
         self.sending: dict[str, Request] = {}
 
     def attach(self, engine: LiveRequests, scheduler: BaseScheduler[Request]) -> None:

@@ -91,6 +91,7 @@ class Group(Replica):
         self._idled_ns = 0
         self._has_work_in_flight = False
         self._meeting = Meeting(self.engines)
+        self._polls_at_steps = all(rank.engine.role.polls_at_steps for rank in ranks)
 
     @property
     def engines(self) -> Sequence[EngineCore]:
@@ -130,13 +131,15 @@ class Group(Replica):
 
     def begin(self, device_free_ns: int) -> StepRun | None:
         now_ns = self.env.now_ns
+        self._waited_ns = 0
+        if self._polls_at_steps and self._num_in_flight and not self._has_work_in_flight:
+            return None
         if self._idles_next and not self._num_in_flight:
             self._idles_next = False
             self._idle_between(device_free_ns)
         device_free_ns = max(device_free_ns, self._idled_ns)
         batches: list[Batch | None] = []
         states: list[StepState | None] = []
-        self._waited_ns = 0
         for rank in self._ranks:
             rank.engine.scheduler.device_free_ns = device_free_ns
         for decided in self._meeting.decide(now_ns, in_flight=self._num_in_flight > 0):
@@ -177,7 +180,7 @@ class Group(Replica):
         wakes_ns = [rank.engine.idle(now_ns) for rank in self._ranks]
         at_ns = [wake_ns for wake_ns in wakes_ns if wake_ns is not None]
         self._wakes_ns = min(at_ns) if at_ns else None
-        if self._has_arrivals or self._num_waiting:
+        if self._has_arrivals or (self._num_waiting and not self._polls_at_steps):
             return False
         return self._rules.idle(now_ns)
 
@@ -219,7 +222,8 @@ class Group(Replica):
         first = self._ranks[0]
         time, launch_ns = first.latency.step_ns(known), first.launch_ns(known)
         part = (known, time.device_ns)
-        return self._run(nothing, nothing, [part], (time.host_ns, launch_ns), device_free_ns)
+        of_host_ns = time.host_ns + self._waited_ns, launch_ns
+        return self._run(nothing, nothing, [part], of_host_ns, device_free_ns)
 
     def _run(
         self,
