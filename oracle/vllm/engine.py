@@ -56,6 +56,11 @@ class Engine(EngineCore):
         self.post_step(model_executed)
         return outputs or {}
 
+    @property
+    def has_reports(self) -> bool:
+        """Workers have seen ends of transfers, in batches whose turn has not come."""
+        return any(flight.report is not None for flight, *_ in self.batch_queue)
+
     def abort_requests(self, request_ids: list[str]) -> None:
         """Abort in the order of the calls; vLLM frees several at once in the order of a set."""
         for rid in request_ids:

@@ -74,4 +74,12 @@ OFFLOAD_CASES = {
         | _ASYNC,
         versions=NEW,
     ),
+    "offload_stages": Named(
+        "Three stages: several decisions may launch nothing before one learns of a load",
+        _SHARED,
+        {"offload": _MEMORY | {"offload_prompt_only": False, "copy_ns_per_block": 1_000_003}}
+        | {"stages": 3, "num_gpu_blocks": 25}
+        | _ASYNC,
+        versions=NEW,
+    ),
 }

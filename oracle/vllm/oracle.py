@@ -156,7 +156,8 @@ class Oracle:
             for outputs in self.engine.next_outputs().values():
                 for result in outputs.outputs:
                     self._note(self.scripts[result.request_id], result)
-            if not (self.made_progress or self.num_flying or self._wait()):
+            is_busy = self.made_progress or self.num_flying or self.engine.has_reports
+            if not (is_busy or self._wait()):
                 break
         return [*self.steps, *(script.line() for script in self.scripts.values())]
 

@@ -91,6 +91,9 @@ class Role:
     def launched(self, launch: Launch[Request]) -> None:
         """In a pass, a step was decided; it is the newest in flight."""
 
+    def step_ends(self, end_ns: int) -> None:
+        """The step that was just begun, or one without work, will end then on all devices."""
+
     def begin_result(self, now_ns: int) -> None:
         """The result of the oldest step in flight is taken in next."""
 
@@ -106,6 +109,9 @@ class Role:
 
     def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
         """The result is taken in. `records` has all requests that ended with it, and gets more."""
+
+    def nothing_came(self, now_ns: int) -> None:
+        """In a pipeline: the turn of a decision that launched nothing has come."""
 
     # ---- questions -----------------------------------------------------------------------------
 

@@ -124,9 +124,11 @@ def _offload_role(
     """When a server with KV in CPU memory learns that copies have ended."""
     from sim.vllm.offload.copies import Copies, Job
     from sim.vllm.offload.role import Offload
-    from sim.vllm.pulling import Polls
+    from sim.vllm.pulling import PlacedPolls, Polls
 
     polls: Polls[Job] = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
+    if config.micro_batches > 1:
+        polls = PlacedPolls()
     copies = Copies(offload.copy_ns_per_token * config.block_size)
     connector = cast("OffloadConnector", cast("VllmScheduler", scheduler).connector)
     return Offload(polls, connector, copies)

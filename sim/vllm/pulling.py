@@ -91,6 +91,25 @@ class Polls(Generic[T]):
         return self._in_flight.popleft()
 
 
+class PlacedPolls(Polls[T]):
+    """The same in a pipeline, where each decision takes a place in vLLM's queue, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(overlaps=True)
+
+    def step_launched(self) -> list[T]:
+        noted, self._noted = self._noted, []
+        self._in_flight.append(noted)
+        return []
+
+    def nothing_launched(self) -> list[T]:
+        return self.step_launched()
+
+    def nothing_asked(self) -> list[T]:
+        self._in_flight.append([])
+        return []
+
+
 class Polling(Role, Generic[T]):
     """Base class: the role of a server whose scheduler hears of transfers with results of steps."""
 
@@ -126,6 +145,9 @@ class Polling(Role, Generic[T]):
 
     def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
         records += self._act(self._polls.step_ended(), now_ns)
+
+    def nothing_came(self, now_ns: int) -> None:
+        self._act(self._polls.step_ended(), now_ns)
 
     # ---- questions -----------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     # The budget comes first in the scenario, because other settings are limited by it.
     first = {key: scheduler[key] for key in ("version",) if key in scheduler}
     scheduler = {"family": "vllm", **first, **sizes, **scheduler}
-    leave_out_offloading(scheduler, notes, is_whole=roles == (BOTH,) and parallel["pp"] == 1)
+    leave_out_offloading(scheduler, notes)
     host = "vllm-async" if scheduler.get("async_scheduling", not looks_up) else "vllm-sync"
     return ServerSettings(
         model, scheduler, parallel, 1, formats, host,

@@ -38,16 +38,12 @@ def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any]) -> boo
     return True
 
 
-def leave_out_offloading(scheduler: dict[str, Any], notes: list[str], *, is_whole: bool) -> None:
-    """Drop the keys if CPU memory is not simulated with the other flags.
-
-    `is_whole`: the server computes whole requests, and has no stages.
-    """
+def leave_out_offloading(scheduler: dict[str, Any], notes: list[str]) -> None:
+    """Drop the keys if CPU memory is not simulated with the other flags, or in this version."""
     if _SIZE not in scheduler:
         return
     without = {key: value for key, value in scheduler.items() if key not in (_SIZE, _KEYS)}
-    is_refused = is_valid(VllmSection, without) and not is_valid(VllmSection, scheduler)
-    if is_refused or not is_whole:
+    if is_valid(VllmSection, without) and not is_valid(VllmSection, scheduler):
         scheduler.pop(_SIZE)
         scheduler.pop(_KEYS, None)
         notes.append("--kv-offloading-size: not simulated with the other flags")

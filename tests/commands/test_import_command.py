@@ -347,11 +347,6 @@ _BYTES = '{"cpu_bytes_to_use": 8589934592, "blocks_per_chunk": 4}'
             {},
             "--kv-offloading-backend lmcache: not simulated",
         ),
-        (
-            "--kv-offloading-size 40 --pipeline-parallel-size 2",
-            {},
-            "--kv-offloading-size: not simulated with the other flags",
-        ),
     ],
 )
 def test_kv_of_a_server_in_its_cpu_memory(paste, flags, keys, note):
@@ -360,6 +355,14 @@ def test_kv_of_a_server_in_its_cpu_memory(paste, flags, keys, note):
     found = {key: value for key, value in data["scheduler"].items() if "offloading" in key}
     assert found == keys
     assert note in err
+
+
+def test_kv_of_an_older_server_in_its_cpu_memory_is_left_out(paste):
+    server = "docker run vllm/vllm-openai:v0.19.0 --model Qwen/Qwen3-8B --kv-offloading-size 40"
+    code, data, err = paste(CLIENT, server)
+    assert (code, data["scheduler"]["version"]) == (0, "0.19.0")
+    assert "kv_offloading_size" not in data["scheduler"]
+    assert "--kv-offloading-size: not simulated with the other flags" in err
 
 
 def test_kv_of_a_server_in_other_memory_is_no_role(paste):

@@ -12,7 +12,8 @@ import numpy as np
 
 from sim.core.batch import Batch, ForwardMode
 from sim.des.clock import Clock
-from sim.des.replicas.replica import Replica, ServerOptions, Stages
+from sim.des.replicas.replica import Replica, ServerOptions
+from sim.des.replicas.stages import Stages
 from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import MANY_STEPS, EngineCore
@@ -258,6 +259,7 @@ class Group(Replica):
         )
         group_run.of_rank = []
         for rank, batch, state in zip(self._ranks, batches, states, strict=True):
+            rank.engine.role.step_ends(end_ns)
             run = None
             if batch is not None and state is not None:
                 run = StepRun(

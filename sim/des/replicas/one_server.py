@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from sim.core.batch import Batch
 from sim.core.units import seconds_to_ns
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
-from sim.des.replicas.replica import Replica, ServerOptions, Stages, Wait
+from sim.des.replicas.replica import Replica, ServerOptions, Wait
+from sim.des.replicas.stages import Stages
 from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
@@ -103,6 +104,7 @@ class Server(Replica):
         if self._stages is not None:
             part = (features, time.device_ns)
             start_ns, end_ns = self._stages.take(ready_ns, (part,), (batch,))
+        self.engine.role.step_ends(end_ns)
         return StepRun(
             self._number,
             batch,

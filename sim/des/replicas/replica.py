@@ -9,23 +9,19 @@ taken singly.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from simpy.events import Event
 
-from sim.core.batch import Batch
-from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
+from sim.des.replicas.stages import Stages
 from sim.des.replicas.timeline import UpcomingSteps
 from sim.engine.core import EngineCore
 from sim.engine.pipeline import decides_again
-from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel
-from sim.latency.wrappers import StagedLatency
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
@@ -59,7 +55,7 @@ class Replica:
     """
 
     def __init__(
-        self, env: Clock, number: int, options: ServerOptions, stages: "Stages | None"
+        self, env: Clock, number: int, options: ServerOptions, stages: Stages | None
     ) -> None:
         """`number` counts replicas from 0. `stages`: of a pipeline; None: this is none."""
         self.env = env
@@ -176,7 +172,7 @@ class Replica:
     def start(self) -> None:
         """Start the replica's process. It comes after the processes of all clients."""
         if self._stages is not None:
-            self.env.process(self._stages.keep_full(self))
+            self.env.process(self._keep_full(self._stages))
         else:
             self.env.process(self._overlap() if self._overlaps else self._serve())
 
@@ -235,6 +231,45 @@ class Replica:
                 yield from self.wait_for_work()
             running = step
 
+    def _keep_full(self, stages: Stages) -> Wait:
+        """Decide steps until as many are in flight as may be, then wait for the oldest result.
+
+        Where micro-batches take turns, each decision is followed by the oldest result. Otherwise
+        the next step may be decided at once (`decides_again`). A decision that
+        launched nothing takes a place, too; its result is known at once.
+        """
+        env, engines = self.env, self.engines
+        most, takes_turns = engines[0].num_places, engines[0].scheduler.takes_turns
+        places: deque[StepRun | None] = deque()
+        if takes_turns:
+            places.extend([None] * (most - 1))
+        num_idle = 0
+        while True:
+            if self.others_are_due:
+                yield self.after_others()
+            step = self.begin(0)
+            places.append(step)
+            if step is not None:
+                num_idle = 0
+                if not env.skip_to(step.ready_ns):
+                    yield self.at(step.ready_ns)
+            else:
+                yield from self.wait_for_copies()
+            stages.decided(launched=step is not None)
+            if decides_again(
+                engines,
+                len(places),
+                launched=step is not None,
+                oldest_runs=_runs(places[0], env.now_ns),
+            ):
+                continue
+            if not any(places):
+                num_idle += 1
+                settled = not any(engine.role.decides_again for engine in engines)
+                if settled and (num_idle >= most or not takes_turns):
+                    yield from self.wait_for_work()
+            yield from _take_in(places.popleft(), self)
+
     # ---- waiting -------------------------------------------------------------------------------
 
     def _wait_for_decision(
@@ -281,7 +316,7 @@ class Replica:
     def wait_for_work(self) -> Wait:
         """Wait until a request arrives, or until `_wakes_ns`, when a waiting request may start."""
         if self._held_ns > self.env.now_ns:
-            yield self.at(self._held_ns)
+            yield from self.wait_for_copies()
             return
         if self._has_arrivals:
             return
@@ -292,107 +327,23 @@ class Replica:
             self._arrived = self.env.event()
             yield self._arrived
 
+    def wait_for_copies(self) -> Wait:
+        """After a decision that launched nothing: wait for what it waits for."""
+        if self._held_ns > self.env.now_ns and not self.env.skip_to(self._held_ns):
+            yield self.at(self._held_ns)
+
     def _wake(self) -> None:
         """A request has arrived."""
         if not self._arrived.triggered:
             self._arrived.succeed()
 
 
-class Stages:
-    """The stages of a replica, and the loop that keeps them busy. No step is fast-forwarded.
-
-        stage 0   | step 0 | step 1 |        | step 2 | step 3 | ...
-        stage 1            | step 0 | step 1 |        | step 2 | ...
-                                    ^ result of step 0: its requests are in step 2
-
-    A step goes through all stages. Each stage begins it when the stage before has ended it, and
-    when the stage itself has ended the step before. Steps in flight have different rows, so the
-    first stage need not wait for the result of the last. docs/explanation/pipeline.md has the
-    rules.
-    """
-
-    def __init__(self, latency: LatencyModel) -> None:
-        """`latency` says what each stage has of a step.
-
-        Raises:
-            InvariantError: it knows no stages.
-        """
-        if not isinstance(latency, StagedLatency):
-            raise InvariantError("a pipeline needs the times of its stages")
-        self._shares_ns = latency.stages_ns
-        # When each stage has ended its last step.
-        self._free_ns = [0] * latency.num_stages
-        # Of the last decided steps, one for each stage: when their tokens are known. 0: the
-        # decision launched nothing, or the step samples no token.
-        self._tokens_ns: deque[int] = deque([0] * latency.num_stages)
-
-    def take(
-        self, ready_ns: int, parts: Iterable[tuple[StepFeatures, int]], batches: Iterable[Batch]
-    ) -> tuple[int, int]:
-        """A step enters the first stage; returns when that begins it, and when the last ends it.
-
-        A stage computes a step for as long as the slowest rank. Under async scheduling rows may
-        decode before the result of their last step is taken in. The first stage then waits for the
-        tokens of the step that was decided as many decisions ago as there are stages.
-        Source: vLLM 0.33.0, `PPHandler.get_prev_sampled_outputs` (v1/worker/gpu/pp_utils.py).
-
-        Args:
-            ready_ns: when the host has prepared the step.
-            parts: of each rank with work: its part of the step, and the device time of that.
-            batches: those of the ranks with work.
-        """
-        shares = [self._shares_ns(features, device_ns) for features, device_ns in parts]
-        start_ns = end_ns = max(ready_ns, self._free_ns[0], self._tokens_ns[0])
-        for stage, of_ranks in enumerate(zip(*shares, strict=True)):
-            end_ns = max(end_ns, self._free_ns[stage]) + max(of_ranks)
-            self._free_ns[stage] = end_ns
-        samples = any(b.decode_rids or any(r.samples for r in b.prefill) for b in batches)
-        self._tokens_ns.append(end_ns if samples else 0)
-        return start_ns, end_ns
-
-    def keep_full(self, replica: Replica) -> Wait:
-        """Decide steps until as many are in flight as may be, then wait for the oldest result.
-
-        Where micro-batches take turns, each decision is followed by the oldest result. Otherwise
-        the next step may be decided at once (`decides_again`). A decision that
-        launched nothing takes a place, too; its result is known at once.
-        """
-        env, engines = replica.env, replica.engines
-        most, takes_turns = engines[0].num_places, engines[0].scheduler.takes_turns
-        places: deque[StepRun | None] = deque()
-        if takes_turns:
-            places.extend([None] * (most - 1))
-        num_idle = 0
-        while True:
-            if replica.others_are_due:
-                yield replica.after_others()
-            step = replica.begin(0)
-            places.append(step)
-            if step is not None:
-                num_idle = 0
-                if not env.skip_to(step.ready_ns):
-                    yield replica.at(step.ready_ns)
-            else:
-                self._tokens_ns.append(0)
-            self._tokens_ns.popleft()
-            if decides_again(
-                engines,
-                len(places),
-                launched=step is not None,
-                oldest_runs=_runs(places[0], env.now_ns),
-            ):
-                continue
-            if not any(places):
-                num_idle += 1
-                settled = not any(engine.role.decides_again for engine in engines)
-                if settled and (num_idle >= most or not takes_turns):
-                    yield from replica.wait_for_work()
-            yield from _take_in(places.popleft(), replica)
-
-
 def _take_in(step: StepRun | None, replica: Replica) -> Wait:
     """Wait for the result of a step; None: the decision launched nothing."""
-    if step is not None:
+    if step is None:
+        for engine in replica.engines:
+            engine.role.nothing_came(replica.env.now_ns)
+    else:
         env = replica.env
         if _runs(step, env.now_ns) and not env.skip_to(step.end_ns):
             yield replica.at(step.end_ns)

@@ -22,10 +22,8 @@ class Offload(Polling[Job]):
         self._device_free_ns = 0
         self._asks = False
 
-    def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
-        if not self.engine.in_flight:
-            self._device_free_ns = max(self._device_free_ns, now_ns)
-        super().result_taken(now_ns, records)
+    def step_ends(self, end_ns: int) -> None:
+        self._device_free_ns = end_ns
 
     @property
     def wakes_ns(self) -> int | None:
@@ -42,8 +40,7 @@ class Offload(Polling[Job]):
     def _work(self, now_ns: int, *, launches: bool) -> int:
         connector, copies = self._connector, self._copies
         self._asks = bool(self.engine.requests) or connector.has_jobs
-        device_free_ns = max(self._device_free_ns, self.scheduler.device_free_ns)
-        self._device_free_ns = device_free_ns
+        device_free_ns = self._device_free_ns
         copies.step_ended(device_free_ns)
         copied = connector.take_copied()
         begins_ns = copies.begin(

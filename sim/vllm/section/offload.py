@@ -1,5 +1,6 @@
 """The keys `kv_offloading_size` and `kv_offloading` of a vLLM scheduler: KV in CPU memory."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Protocol, Self
 
 from pydantic import Field, model_validator
@@ -8,6 +9,7 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.engine.server_config import BOTH
 from sim.validation import KeysError, StrictModel
+from sim.vllm.config import VllmConfig
 from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings
 from sim.vllm.version_rules import NEWEST
 
@@ -100,21 +102,25 @@ def check_offloading(section: OffloadKeys) -> None:
         raise KeysError(reason, given, "kv_cache_groups")
 
 
-def refuse_offloading(section: OffloadKeys, what: str) -> None:
-    """Refuse KV in CPU memory together with something that other keys say.
+def refuse_offloading_in_role(section: OffloadKeys, role: str) -> None:
+    """Refuse KV in CPU memory on servers that do not compute whole requests.
 
     Raises:
         InputError: the server has it.
     """
     for key in (_SIZE, _KEYS):
-        if getattr(section, key) is not None:
-            raise InputError(f"is not simulated together with {what}", key=("scheduler", key))
+        if getattr(section, key) is not None and role != BOTH:
+            reason = f"is not simulated together with servers of role {role}"
+            raise InputError(reason, key=("scheduler", key))
 
 
-def refuse_offloading_in_role(section: OffloadKeys, role: str) -> None:
-    """As `refuse_offloading`, on servers that do not compute whole requests."""
-    if role != BOTH:
-        refuse_offloading(section, f"servers of role {role}")
+def offload_on_stages(section: OffloadKeys, config: VllmConfig, num_stages: int) -> VllmConfig:
+    """The settings of a pipeline, in which each stage copies the KV of its own layers."""
+    offload, keys = config.offload, section.kv_offloading
+    if offload is None or (keys is not None and keys.load_tokens_per_s is not None):
+        return config
+    ns_per_token = offload.copy_ns_per_token / num_stages
+    return replace(config, offload=replace(offload, copy_ns_per_token=ns_per_token))
 
 
 def offload_settings(

@@ -23,8 +23,8 @@ from sim.vllm.section.groups import (
 from sim.vllm.section.offload import (
     KvOffloading,
     check_offloading,
+    offload_on_stages,
     offload_settings,
-    refuse_offloading,
     refuse_offloading_in_role,
 )
 from sim.vllm.section.roles import refuses_stages, with_role
@@ -338,7 +338,7 @@ class VllmSection(_SchedulerKeys):
 
         Version 0.33.0 has micro-batches then, too (docs/explanation/pipeline.md#vllm).
         """
-        refuse_offloading(self, "stages (latency.pp above 1)")
+        config = offload_on_stages(self, config, num_stages)
         rules = VERSIONS[self.version]
         if self.speculative_config is not None:
             check_staged_drafts(self.version, is_async=config.async_scheduling)

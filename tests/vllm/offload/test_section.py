@@ -71,10 +71,13 @@ def test_keys_that_do_not_go_together_are_refused(keys, more, reason):
         _settings(keys, more)
 
 
-def test_stages_are_refused():
+def test_each_stage_copies_its_layers():
+    """Over its own link, unless the speed of all of them together is given in tokens."""
     where = f"{_MODEL}\nhardware: h100-sxm"
-    with pytest.raises(InputError, match="is not simulated together with stages"):
-        _settings(_TOKENS, where, "{kind: roofline, pp: 2}")
+    latency = "{kind: roofline, pp: 2}"
+    found = _settings("kv_offloading_size: 8", where, latency)
+    assert found.copy_ns_per_token == 131_072 / 2 / 50
+    assert _settings(_TOKENS, where, latency).copy_ns_per_token == 1000.0
 
 
 def test_each_rank_has_memory_of_its_own():
