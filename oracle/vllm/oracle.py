@@ -18,7 +18,7 @@ _NS_PER_S = 1_000_000_000
 _FIRST_OUTPUT_SEED = 1 << 20
 _UINT64 = (1 << 64) - 1
 # If this many decisions in a row give no token, requests preempt each other forever: give up.
-_MAX_IDLE_DECISIONS = 3_000
+MAX_IDLE_DECISIONS = 3_000
 
 
 def stream_token_ids(seed: int, num_tokens: int) -> list[int]:
@@ -149,7 +149,7 @@ class Oracle:
 
     def run(self) -> list[Line]:
         """Every step, then every request."""
-        while self.num_idle_decisions <= _MAX_IDLE_DECISIONS:
+        while self.num_idle_decisions <= MAX_IDLE_DECISIONS:
             self._add_arrivals()
             self.made_progress = False
             self.preempted.clear()

@@ -14,7 +14,7 @@ from vllm.config import ParallelConfig
 from vllm.v1.engine.core import DPEngineCoreProc
 
 from oracle.vllm.engine import Engine
-from oracle.vllm.oracle import Flight, Oracle
+from oracle.vllm.oracle import MAX_IDLE_DECISIONS, Flight, Oracle
 
 Line = dict[str, Any]
 
@@ -99,12 +99,17 @@ class Ranks:
         self._overlap = config["async_scheduling"]
 
     @property
+    def _is_stuck(self) -> bool:
+        """No rank has got a token for long: requests preempt each other for ever."""
+        return min(rank.num_idle_decisions for rank in self._ranks) > MAX_IDLE_DECISIONS
+
+    @property
     def has_work(self) -> bool:
         return any(rank.scheduler.has_unfinished_requests() for rank in self._ranks)
 
     def run(self) -> list[Line]:
         """Every step of every rank, then every request."""
-        while self._are_running or self._wait():
+        while not self._is_stuck and (self._are_running or self._wait()):
             self._round()
         steps = [line for rank in self._ranks for line in rank.steps]
         steps.sort(key=lambda line: (line["step"], line["rank"]))
