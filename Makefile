@@ -183,11 +183,8 @@ ORACLE_VENV ?= .oracle-sglang-$(SGLANG)
 empty :=
 ORACLE_CASES := out/oracle/$(SGLANG)/$(or $(subst $(empty) $(empty),-,$(strip $(KIND))),plain)/$(SEED)
 
-$(ORACLE_VENV)/.done: requirements.lock oracle/sglang/requirements.txt
-	$(PYTHON) -m venv $(ORACLE_VENV)
-	$(ORACLE_VENV)/bin/python -m pip install -q $$(grep '^torch==' requirements.lock)
-	$(ORACLE_VENV)/bin/python -m pip install -q --no-deps sglang==$(SGLANG)
-	$(ORACLE_VENV)/bin/python -m pip install -q -r oracle/sglang/requirements.txt
+$(ORACLE_VENV)/.done: | $(VENV)/.base
+	$(BIN)/simulate engine sglang==$(SGLANG) $(ORACLE_VENV)
 	touch $@
 
 oracle: $(VENV)/.base $(ORACLE_VENV)/.done
@@ -209,12 +206,8 @@ OFFLOAD ?=
 VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)$(ROLE)$(OFFLOAD)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
-$(VLLM_VENV)/.done: requirements.lock oracle/vllm/requirements.txt
-	$(PYTHON) -m venv $(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pip install -q $$(grep -E '^(numpy|torch)==' requirements.lock)
-	$(VLLM_VENV)/bin/python -m pip install -q -r oracle/vllm/requirements.txt
-	VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$(VLLM) $(VLLM_VENV)/bin/python -m pip install \
-		-q --no-deps --no-build-isolation --no-binary vllm vllm==$(VLLM)
+$(VLLM_VENV)/.done: | $(VENV)/.base
+	$(BIN)/simulate engine vllm==$(VLLM) $(VLLM_VENV)
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done

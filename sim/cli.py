@@ -11,7 +11,7 @@ PROGRAM = Program(
     package="sim.commands",
     commands=(
         "run", "validate", "workload", "import", "compare", "timeline", "sweep", "report", "tune",
-        "plan", "contest", "demo", "play", "serve",
+        "plan", "contest", "demo", "play", "serve", "engine",
     ),
     modules={
         "workload": "validate", "compare": "report", "timeline": "report", "tune": "sweep",

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path[0] = ""
 sys.path.append(str(Path(__file__).parents[2]))
 
-from oracle.vllm.placeholders import install_placeholders  # noqa: E402
+from sim.installed.inside.placeholders import install_placeholders  # noqa: E402
 
 _NOT_CALLED = {
     "sglang": ("av", "torchvision"),

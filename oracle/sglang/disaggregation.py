@@ -13,8 +13,8 @@ from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from oracle.sglang.partner import Partner, Receiver, Sender
-from oracle.sglang.quiet import Quiet
-from oracle.sglang.settings import Config
+from sim.installed.inside.sglang.quiet import Quiet
+from sim.installed.inside.sglang.settings import Config
 
 
 class ForwardEnd:

@@ -13,7 +13,7 @@ from sglang.srt.mem_cache import allocation
 
 from oracle.draws import num_accepted
 from oracle.sglang.model import Model
-from oracle.sglang.settings import Config
+from sim.installed.inside.sglang.settings import Config
 
 
 class DraftModel(Model):

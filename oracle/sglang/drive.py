@@ -11,8 +11,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from oracle.sglang.packages import import_sglang
-from oracle.sglang.settings import DEFAULTS, environment
+from sim.installed.inside.sglang.packages import import_sglang
+from sim.installed.inside.sglang.settings import DEFAULTS, environment
 
 
 def decide(stem: Path) -> None:

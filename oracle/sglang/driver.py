@@ -6,25 +6,27 @@ memory (`host`), its role (`roles`) and its loop (`loops`, `pipeline`).
 
 import heapq
 import zlib
-from array import array
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
 from sglang.srt.managers.io_struct import AbortReq
-from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req
-from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-from oracle.sglang.clock import VirtualClock
 from oracle.sglang.drafts import DraftModel
 from oracle.sglang.host import HostMemory
-from oracle.sglang.model import END, Model, prompt
-from oracle.sglang.pools import pools_of
-from oracle.sglang.quiet import Quiet
+from oracle.sglang.model import Model, prompt
 from oracle.sglang.roles import role_of
-from oracle.sglang.server import build_scheduler
-from oracle.sglang.settings import Config
+from sim.installed.inside.sglang.clock import VirtualClock
+from sim.installed.inside.sglang.pools import pools_of
+from sim.installed.inside.sglang.quiet import Quiet
+from sim.installed.inside.sglang.scheduler import (
+    build_scheduler,
+    decides_again,
+    new_request,
+)
+from sim.installed.inside.sglang.settings import Config
 
 Row = dict[str, Any]
 
@@ -139,20 +141,14 @@ class Driver:
             heapq.heappush(self.impatient, (row["arrival"] + row["gives_up_after"], number, rid))
 
     def _request(self, row: Row) -> Any:
-        sampling = SamplingParams(
-            max_new_tokens=row["max_new_tokens"],
-            stop_token_ids=[END],
+        return new_request(
+            str(row["rid"]),
+            prompt(row["segments"]),
+            max_tokens=row["max_new_tokens"],
             ignore_eos=bool(row.get("ignore_eos", self.cfg["ignore_eos"])),
+            priority=row.get("priority"),
+            routing_key=row.get("routing_key"),
         )
-        sampling.normalize(None)
-        request = Req(
-            str(row["rid"]), "", array("q", prompt(row["segments"])), sampling,
-            priority=row.get("priority"), routing_key=row.get("routing_key"),
-            vocab_size=1 << 31, eos_token_ids=None,
-        )  # fmt: skip
-        request.tokenizer = None
-        request.logprob_start_len = -1
-        return request
 
     def _abort(self, request: Any) -> None:
         if request.rid in self.live:
@@ -204,10 +200,7 @@ class Driver:
 
     def decides_again(self) -> bool:
         """Whether a server without a batch makes the next pass at once."""
-        remaining = bool(self.s._prefill_decode_interval_remaining)
-        delayer = self.s.prefill_delayer
-        delays = delayer is not None and delayer._curr_state is not None
-        return self._deferred or self._gave_up or remaining or delays
+        return self._gave_up or decides_again(self.s, defers=self._deferred)
 
     def launch(self, batch: Any, queue_before: int, at_s: float) -> tuple[Any, Row]:
         """Run a batch from `at_s` on; its result, and what is written of the step."""

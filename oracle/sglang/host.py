@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from oracle.sglang.memory import NUM_LAYERS
+from sim.installed.inside.sglang.memory import NUM_LAYERS
 
 
 class HostMemory:

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from oracle.sglang.packages import import_sglang
-from oracle.sglang.quiet import Quiet
+from sim.installed.inside.sglang.packages import import_sglang
+from sim.installed.inside.sglang.quiet import Quiet
 
 MEMORY: dict[str, dict[str, Any]] = {
     "plain": {},

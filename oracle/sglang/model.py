@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from sglang.srt.managers.utils import GenerationBatchResult
 
-from oracle.sglang.settings import Config
+from sim.installed.inside.sglang.scheduler import begin_forward
+from sim.installed.inside.sglang.settings import Config
 
 END = 2  # the token that ends an answer; no stream of tokens has it
 _UINT64 = (1 << 64) - 1
@@ -43,12 +44,8 @@ class Model:
         return token_at(info["output_seed"], place)
 
     def run(self, batch: Any) -> Any:
-        """What `Scheduler.run_batch` does to the scheduler's state; the step's result."""
-        self.server.forward_ct += 1
-        batch.forward_iter = self.server.forward_ct
-        if batch.extend_num_tokens:
-            self.server.processed_tokens_counter += batch.extend_num_tokens
-        batch.prefill_input_ids_cpu = batch.mix_running_indices = batch.input_ids = None
+        """The step's result."""
+        begin_forward(self.server, batch)
         return self.forward(batch)
 
     def forward(self, batch: Any) -> Any:

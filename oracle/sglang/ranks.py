@@ -19,12 +19,12 @@ from sglang.srt.managers.scheduler_components import dp_attn
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.runtime_context import get_parallel
 
-from oracle.sglang.clock import VirtualClock
 from oracle.sglang.driver import Driver, Row, in_order
 from oracle.sglang.ending import error_of
 from oracle.sglang.loops import run_normal, run_overlap
-from oracle.sglang.memory import use_device
-from oracle.sglang.settings import Config
+from sim.installed.inside.sglang.clock import VirtualClock
+from sim.installed.inside.sglang.memory import use_device
+from sim.installed.inside.sglang.settings import Config
 
 
 class Gather:

@@ -3,13 +3,13 @@
 from functools import partial
 from typing import Any
 
-from oracle.sglang.clock import VirtualClock
 from oracle.sglang.driver import Driver, in_order
 from oracle.sglang.ending import error_of
 from oracle.sglang.loops import run_normal, run_overlap
 from oracle.sglang.pipeline import run_stages
 from oracle.sglang.ranks import run_ranks
-from oracle.sglang.settings import Config
+from sim.installed.inside.sglang.clock import VirtualClock
+from sim.installed.inside.sglang.settings import Config
 
 Rows = list[dict[str, Any]]
 

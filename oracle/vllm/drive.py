@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from oracle.vllm.placeholders import install_placeholders
+from sim.installed.inside.placeholders import install_placeholders
 
 Line = dict[str, Any]
 

@@ -8,9 +8,15 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
-from oracle.vllm.handover import Workers
-from oracle.vllm.offload import OffloadWorkers
-from oracle.vllm.scheduler import END_TOKEN, build_scheduler, request_maker
+from oracle.vllm.handover import Workers, transfer_config, transfer_params
+from oracle.vllm.offload import OffloadWorkers, add_settings, keep_order
+from sim.installed.inside.vllm.scheduler import (
+    END_TOKEN,
+    build_scheduler,
+    note_preemptions,
+    request_maker,
+    waiting_requests,
+)
 
 Line = dict[str, Any]
 
@@ -135,9 +141,14 @@ class Oracle:
         self.stage_free_ns = [0] * config.get("stages", 1)
         # When the tokens of the last decisions are known, one for each stage; 0: it has none.
         self.tokens_known_ns = deque([0] * len(self.stage_free_ns))
-        self.scheduler = build_scheduler(config, self.preempted)
-        hash_lookahead = getattr(self.scheduler, "num_hash_lookahead_tokens", 0)
-        self.new_request = request_maker(config, hash_lookahead)
+        offloads = "offload" in config
+        self.scheduler = build_scheduler(
+            config, transfer_config(config), add_settings if offloads else None
+        )
+        if offloads:
+            keep_order(self.scheduler)
+        note_preemptions(self.scheduler, lambda _by, victim: self.preempted.append(victim))
+        self.new_request = request_maker(config, self.scheduler)
         self.engine = Engine(self.scheduler, self, config)
         self.limits_front_end = any(name in config for name in QUEUE_LIMITS)
         self.latest: Flight | None = None
@@ -145,7 +156,7 @@ class Oracle:
         self.made_progress = False
         # Until when the loop was held up by the latest launch.
         self.held_ns = 0
-        self.workers = OffloadWorkers(config) if "offload" in config else Workers(config)
+        self.workers = OffloadWorkers(config) if offloads else Workers(config)
 
     def run(self) -> list[Line]:
         """Every step, then every request."""
@@ -210,11 +221,23 @@ class Oracle:
             if len(script.prompt) >= self.config["max_model_len"] or self._is_full():
                 script.status = "rejected"
             else:
-                script.request = self.new_request(script)
+                script.request = self._request_of(script)
                 self.sent.append(script.request)
                 if script.gives_up_ns is not None:
                     heappush(self.impatient, (script.gives_up_ns, -len(self.to_come), script))
         self._abort(until_ns)
+
+    def _request_of(self, script: Script) -> Any:
+        return self.new_request(
+            script.rid,
+            # A prefill server may shorten it.
+            list(script.prompt),
+            max_tokens=script.max_tokens,
+            ignore_eos=script.ignore_eos,
+            priority=script.priority,
+            arrival_ns=script.arrival_ns,
+            transfer=transfer_params(self.config, script.rid),
+        )
 
     def _abort(self, until_ns: int) -> None:
         """Tell the engine of clients that have given up, as its thread for input does: twice."""
@@ -308,19 +331,11 @@ class Oracle:
         scheduler = self.scheduler
         pool = scheduler.kv_cache_manager.block_pool
         return {
-            "waiting": [request.request_id for request in self._waiting()],
+            "waiting": [request.request_id for request in waiting_requests(scheduler)],
             "running": [request.request_id for request in scheduler.running],
             "free_blocks": pool.get_num_free_blocks(),
             "cached_blocks": sum(block.block_hash is not None for block in pool.blocks),
         }
-
-    def _waiting(self) -> list[Any]:
-        """Waiting requests; first those that have blocks, if the version has a queue of them."""
-        scheduler = self.scheduler
-        for name in ("kv_holding_waiting", "skipped_waiting"):
-            if hasattr(scheduler, name):
-                return [*getattr(scheduler, name), *scheduler.waiting]
-        return list(scheduler.waiting)
 
     def _step_ns(self, rows: list[list[Any]]) -> int:
         """The time of a step. A row is a decode row if an earlier step finished its prompt."""

@@ -84,8 +84,9 @@ def goes_row_by_row(config: ServerConfig) -> bool:
     With draft tokens, rows get different numbers of tokens in a step. In a pipeline, a step leaves
     out the rows that are in flight. With groups of layers, each row frees blocks in its own time.
     With KV in CPU memory, each fills blocks to be stored there in its own time.
+    An installed engine says of each row what it computes.
     """
-    if not getattr(config, "in_lockstep", True):
+    if not getattr(config, "in_lockstep", True) or getattr(config, "engine", None) is not None:
         return True
     if getattr(config, "offload", None) is not None:
         return True

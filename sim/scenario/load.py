@@ -11,6 +11,7 @@ from sim.core.errors import InputError, KeyPath, dotted
 from sim.core.files import json_digest
 from sim.families import DEFAULT_FAMILY
 from sim.family.user_family import FamilyFolder
+from sim.installed.environment import engine_hash
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import (
     Change,
@@ -32,7 +33,7 @@ from sim.scenario.server_pools import (
 )
 from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user.modules import source_hash
-from sim.user.objects import names_class, user_classes
+from sim.user.objects import ENGINE_KEY, names_class, user_classes
 from sim.validation import StrictModel
 from sim.workload import TraceFormat
 from sim.workload.config import TraceConfig
@@ -232,7 +233,10 @@ def _content(
     sources = {}
     for key, name in user_classes(scenario):
         try:
-            sources[dotted(key)] = source_hash(name, base_dir)
+            is_engine = key[-1] == ENGINE_KEY
+            sources[dotted(key)] = (
+                engine_hash(base_dir / name) if is_engine else source_hash(name, base_dir)
+            )
         except InputError as error:
             raise InputError(error.reason, key=key) from None
     if sources:

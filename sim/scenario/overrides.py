@@ -64,7 +64,7 @@ def _data_error(name: str, path: KeyPath, reason: str) -> InputError:
 
 
 # `latency.host` and `latency.path` may also be names of packaged data, and `model` an id.
-FILE_KEYS = ("path", "model", "host", "tokenizer")
+FILE_KEYS = ("path", "model", "host", "tokenizer", "engine")
 _NAMES_MODEL = "model"
 # A file with another ending, or a folder, is recognised if it exists.
 _SUFFIXES = (".json", ".jsonl", ".csv", ".gz")
@@ -102,16 +102,17 @@ def _is_path(key: str, value: str) -> bool:
 def for_folder(data: Mapping[str, Any], base_dir: Path, folder: Path) -> dict[str, Any]:
     """The data of a scenario or of a server pool, with its paths relative to another folder.
 
-    Paths of the model, the latency and the host are changed, also those of the scenario's pools. A
+    Paths of the model, the latency, the host and the engine are changed, also those of pools. A
     name that is no file stays as it is: it may be a model's id or packaged data.
     """
     moved = dict(data)
-    for key in ("model", "path", "host"):
+    for key in ("model", "path", "host", "engine"):
         path = moved.get(key)
         if isinstance(path, str) and (base_dir / path).exists():
             moved[key] = os.path.relpath((base_dir / path).resolve(), folder.resolve())
-    if isinstance(latency := moved.get("latency"), Mapping):
-        moved["latency"] = for_folder(latency, base_dir, folder)
+    for key in ("latency", "scheduler"):
+        if isinstance(section := moved.get(key), Mapping):
+            moved[key] = for_folder(section, base_dir, folder)
     if isinstance(pools := moved.get("pools"), Mapping):
         moved["pools"] = {name: for_folder(pool, base_dir, folder) for name, pool in pools.items()}
     return moved

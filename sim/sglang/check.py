@@ -10,6 +10,7 @@ from typing import cast
 
 from sim.core.errors import require
 from sim.engine.core import EngineCore
+from sim.installed.scheduler import EngineScheduler
 from sim.sglang.cache.host.memory import PoolCopies
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
@@ -27,6 +28,9 @@ def check_sglang_memory(engine: EngineCore) -> None:
     Raises:
         InvariantError: an invariant is broken; the message names it.
     """
+    if isinstance(engine.scheduler, EngineScheduler):
+        engine.scheduler.check()
+        return
     kv = cast("KVCacheManager", engine.kv)
     _check_pages(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
     _check_tree(kv)

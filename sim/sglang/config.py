@@ -142,6 +142,7 @@ class SchedulerConfig(SchedulerSettings):
             matter to decode servers alone.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
+        engine: the installed engine that decides (`sim.installed`); None: the rules here do.
     """
 
     schedule_policy: str = "fcfs"
@@ -167,6 +168,7 @@ class SchedulerConfig(SchedulerSettings):
     role: str = BOTH
     micro_batches: int = 1
     user: UserRules = _BUILT_IN
+    engine: Any = None
 
     def own_rule(self, key: str) -> Any:
         """A new instance of the user's own class for a key of the section; None: it has none."""
@@ -180,8 +182,12 @@ class SchedulerConfig(SchedulerSettings):
         `states` and the settings of speculative decoding, if there is none; and those of a role, if
         the server computes whole requests.
         """
-        settings = asdict(replace(self, user=_BUILT_IN, speculation=None))
+        settings = asdict(replace(self, user=_BUILT_IN, speculation=None, engine=None))
         del settings["user"], settings["micro_batches"], settings["speculation"]
+        if self.engine is None:
+            del settings["engine"]
+        else:
+            settings["engine"] = str(self.engine.folder)
         if self.window is None:
             del settings["window"]
         if self.speculative_algorithm is None:
@@ -209,8 +215,8 @@ class SchedulerConfig(SchedulerSettings):
 
     @property
     def keeps_tokens_in_flight(self) -> bool:
-        """False: with drafts, a retracted request loses the tokens of a step in flight."""
-        return self.speculation is None
+        """False: row by row, a retracted request loses the tokens of a step in flight."""
+        return self.speculation is None and self.engine is None
 
     @property
     def max_rows(self) -> int:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
+    from sim.installed.scheduler import EngineScheduler
     from sim.server_log.records import LoggedServer
     from sim.sglang.config import SchedulerConfig
     from sim.sglang.scheduler.ranks import SglangRanks
@@ -55,7 +56,7 @@ class SglangFamily(Family):
 
         return SglangSection
 
-    def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
+    def build(self, config: "SchedulerConfig", pool: "PagePool") -> "BaseScheduler[Any]":
         from sim.sglang.cache.build import build_kv_memory
         from sim.sglang.policies.policy import build_policy
 
@@ -67,13 +68,22 @@ class SglangFamily(Family):
             steps = DraftSteps(kv, config.speculation.num_tokens, config.speculative_num_steps)
         from sim.sglang.scheduler.scheduler import SglangScheduler
 
-        return SglangScheduler(config, kv=kv, policy=build_policy(config), steps=steps)
+        scheduler = SglangScheduler(config, kv=kv, policy=build_policy(config), steps=steps)
+        if config.engine is None:
+            return scheduler
+        from sim.sglang.installed import engine_scheduler
+
+        return engine_scheduler(config, scheduler)
 
     def role(
         self, config: "SchedulerConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
     ) -> "Role | None":
         from sim.sglang.scheduler.roles.pushing import PushDecode, PushPrefill
 
+        if config.engine is not None:
+            from sim.installed.scheduler import EngineRole
+
+            return EngineRole(cast("EngineScheduler", scheduler))
         queues = cast("SglangScheduler", scheduler).queues
         if config.role == PREFILL:
             return PushPrefill(cast("PrefillQueues", queues), config.micro_batches)

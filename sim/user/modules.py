@@ -48,16 +48,25 @@ def load_module(name: str, folder: Path) -> ModuleType:
         Exception: whatever the module raises.
     """
     source, is_beside = _find(name, folder)
-    if user_code_wanted() is False:
-        refused = os.environ[_WANTED] == _REFUSED
-        why = "because of --no-user-code" if refused else "because this command runs no users' code"
-        raise InputError(f"the code of {source} is not run, {why}")
-    _say_once(source)
+    allow_code(source)
     if not is_beside:
         return importlib.import_module(name)
     _forget_namesakes(name, source)
     with _on_path(folder):
         return importlib.import_module(name)
+
+
+def allow_code(source: Path) -> None:
+    """Say that the code of a file, which the scenario names, runs.
+
+    Raises:
+        InputError: the command runs none.
+    """
+    if user_code_wanted() is False:
+        refused = os.environ[_WANTED] == _REFUSED
+        why = "because of --no-user-code" if refused else "because this command runs no users' code"
+        raise InputError(f"the code of {source} is not run, {why}")
+    _say_once(source)
 
 
 @contextmanager

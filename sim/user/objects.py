@@ -103,11 +103,15 @@ def _dump(value: Any, handler: Callable[[Any], Any]) -> Any:
     return value.plain() if isinstance(value, UserClass) else handler(value)
 
 
+# The key of the section `scheduler` that names an installed engine (`sim.installed`).
+ENGINE_KEY = "engine"
 _MAY_NAME = (BaseModel, UserClass, list, tuple)
 
 
 def user_classes(section: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """All users' classes that a validated section names, in any key: the key path and the name.
+    """All code that a validated section names, in any key: the key path and the name.
+
+    It is users' classes, and the folder of an installed engine.
 
     This is how the project knows whether a scenario names code.
     """
@@ -117,6 +121,9 @@ def user_classes(section: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath,
         family = getattr(section, "family", None)
         if isinstance(family, str) and ":" in family:
             yield (*path, "family"), family
+        engine = getattr(section, ENGINE_KEY, None)
+        if isinstance(engine, str):
+            yield (*path, ENGINE_KEY), engine
         for key in type(section).model_fields:
             value = getattr(section, key)
             # Most values are numbers and words, and a sweep has 100,000 scenarios.

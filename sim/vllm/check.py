@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from sim.core.errors import require
 from sim.engine.core import EngineCore
+from sim.installed.scheduler import EngineScheduler
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.single_type_manager import SingleTypeManager
@@ -20,6 +21,9 @@ def check_vllm_memory(engine: EngineCore) -> None:
     Raises:
         InvariantError: an invariant is broken; the message names it.
     """
+    if isinstance(engine.scheduler, EngineScheduler):
+        engine.scheduler.check()
+        return
     requests = cast("Mapping[str, VllmRequest]", engine.requests)
     scheduler = cast("VllmScheduler", engine.scheduler)
     held = {f"ended {place}": each for place, each in enumerate(scheduler.blocks_of_ended())}

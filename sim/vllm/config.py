@@ -90,6 +90,7 @@ class VllmConfig(VllmSettings):
         offload: KV that is kept in CPU memory, too; None: none is.
         in_lockstep: rows that are all alike are decided at once; False: one by one, which decides
             the same and takes several times as long.
+        engine: the installed engine that decides (`sim.installed`); None: the rules here do.
     """
 
     max_model_len: int = 8_192
@@ -103,14 +104,17 @@ class VllmConfig(VllmSettings):
     micro_batches: int = 1
     offload: OffloadSettings | None = None
     in_lockstep: bool = True
+    engine: Any = None
 
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; without `micro_batches`, `role`, `in_lockstep`."""
-        settings = {"family": self.family, **asdict(replace(self, speculation=None))}
+        settings = {"family": self.family, **asdict(replace(self, speculation=None, engine=None))}
         del settings["micro_batches"], settings["speculation"]
-        del settings["role"], settings["in_lockstep"]
+        del settings["role"], settings["in_lockstep"], settings["engine"]
         if self.offload is None:
             del settings["offload"]
+        if self.engine is not None:
+            settings["engine"] = str(self.engine.folder)
         if self.role != DECODE:
             del settings["kv_load_failure_policy"]
         if not self.kv_cache_groups:

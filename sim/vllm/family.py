@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
+    from sim.installed.scheduler import EngineScheduler
     from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
     from sim.vllm.config import VllmConfig
     from sim.vllm.offload.connector import OffloadConnector
@@ -67,17 +68,26 @@ class VllmFamily(Family):
 
         return VllmSection
 
-    def build(self, config: "VllmConfig", pool: "PagePool") -> "VllmScheduler":
+    def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.scheduler.scheduler import VllmScheduler
 
         kv = _kv_memory(config, pool)
         connector, in_lockstep = _connector(config, kv), not goes_row_by_row(config)
-        return VllmScheduler(config, kv=kv, connector=connector, in_lockstep=in_lockstep)
+        scheduler = VllmScheduler(config, kv=kv, connector=connector, in_lockstep=in_lockstep)
+        if config.engine is None:
+            return scheduler
+        from sim.vllm.installed import engine_scheduler
+
+        return engine_scheduler(config, scheduler)
 
     def role(
         self, config: "VllmConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
     ) -> "Role | None":
+        if config.engine is not None:
+            from sim.installed.scheduler import EngineRole
+
+            return EngineRole(cast("EngineScheduler", scheduler))
         if config.offload is not None:
             return _offload_role(config, config.offload, scheduler)
         if config.role == BOTH:

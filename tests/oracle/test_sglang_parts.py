@@ -6,7 +6,7 @@ import pytest
 
 from oracle.sglang.generate import draw_case, write_cases
 from oracle.sglang.parts import PARTS, refusal
-from oracle.sglang.settings import DEFAULTS, server_arguments
+from sim.installed.inside.sglang.settings import DEFAULTS, server_arguments
 
 SETS = [set(parts) for number in (1, 2, 3) for parts in combinations(PARTS, number)]
 DRAWN = [parts for parts in SETS if refusal(parts) is None]

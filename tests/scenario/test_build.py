@@ -79,7 +79,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
     written["window"] = written["states"] = None
     written["speculative_algorithm"] = written["speculation"] = None
     written["speculative_num_steps"] = written["speculative_num_draft_tokens"] = 0
-    written["user"] = UserRules()
+    written["user"], written["engine"] = UserRules(), None
     written["micro_batches"] = 1
     written |= {"role": "both", "retraction_host_tokens": None}
     written["disaggregation_decode_extra_slots"] = 0

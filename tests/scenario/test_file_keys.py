@@ -34,6 +34,7 @@ def scenario(tmp_path, monkeypatch, valid_text):
         ("model=Qwen/Qwen3-32B", "model", "Qwen/Qwen3-32B"),
         ("model=Qwen/Qwen2.5-0.5B", "model", "../Qwen/Qwen2.5-0.5B"),
         ("host=sglang-0.5.10", "host", "sglang-0.5.10"),
+        ("scheduler.engine=tables", "scheduler.engine", "../tables"),
         ("sweep={workload.path: [a.csv, /b.csv]}", "sweep.workload.path", ["../a.csv", "/b.csv"]),
     ],
 )

@@ -37,9 +37,9 @@ def launched(searched=(), **settings):
 
 
 def test_launch_knows_every_key_that_is_declared_without_a_flag():
-    """The family is the program, with its version; the groups follow from the model."""
+    """The family is the program; groups follow from the model; no server has an engine."""
     told = {*KEYS.options, *KEYS.switches}
-    known = {"family", "version", "kv_cache_groups", "kv_offloading", *GIVEN}
+    known = {"family", "version", "kv_cache_groups", "kv_offloading", "engine", *GIVEN}
     assert set(VllmSection.model_fields) - told == known - told
 
 

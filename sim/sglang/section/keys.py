@@ -208,6 +208,9 @@ class SglangKeys(_SchedulerKeys):
     static_max_wait_ms: Annotated[float, Bounds(ge=0, le=_MAX_WAIT_MS), NO_FLAG] = 100
     """Under `static`, a smaller batch starts when its oldest request has waited this long. Unit:
     ms."""
+    engine: Annotated[Annotated[str, Field(min_length=1)] | None, NO_FLAG] = None
+    """The folder of a Python environment with an SGLang whose own scheduler decides
+    (docs/how-to/engine.md). Without it: the rules of `version` decide."""
 
     @field_validator("chunked_prefill_size")
     @classmethod

@@ -9,10 +9,12 @@ from pydantic import model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
-from sim.engine.server_config import DECODE
+from sim.engine.server_config import BOTH, DECODE
 from sim.family.section import Drafts, MemoryForKv, kv_format_of_flag
+from sim.installed.environment import not_asked
 from sim.latency.wrappers import LoadTimes, spare_layers_last
 from sim.sglang.config import SchedulerConfig, StaticSettings
+from sim.sglang.section.engine import with_engine
 from sim.sglang.section.keys import SglangKeys, check_delayer_of_ranks
 from sim.sglang.section.pools import STATES as STATES_KEY
 from sim.sglang.section.pools import WINDOW as WINDOW_KEY
@@ -143,6 +145,8 @@ class SglangSection(SglangKeys):
         return drafts_of(self)
 
     def check_real_run(self) -> tuple[str, str] | None:
+        if self.engine is not None:
+            return "engine", "the real runner asks no installed engine"
         if self.speculative_algorithm is not None:
             return "speculative_algorithm", "the real runner drafts no tokens"
         if self.sliding_window is not None:
@@ -186,7 +190,8 @@ class SglangSection(SglangKeys):
     ) -> SchedulerConfig:
         from sim.sglang.user_rules import load_user_rules  # noqa: PLC0415 - most runs have none
 
-        return replace(config, user=load_user_rules(self, base_dir, fail_at))
+        config = replace(config, user=load_user_rules(self, base_dir, fail_at))
+        return with_engine(self.engine, config, base_dir, fail_at)
 
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
         if self.sliding_window != "model":
@@ -248,6 +253,8 @@ class SglangSection(SglangKeys):
     def with_role(
         self, config: SchedulerConfig, role: str, model: "ModelShape | None"
     ) -> SchedulerConfig:
+        if config.engine is not None and role != BOTH:
+            raise not_asked(f"role {role}")
         return with_role(self, config, role, model)
 
     def of_rank(self, num_ranks: int) -> Self:
@@ -256,6 +263,8 @@ class SglangSection(SglangKeys):
         Source: SGLang 0.5.23, `handle_data_parallelism` in arg_groups/parallel_hook.py, and
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
+        if self.engine is not None:
+            raise not_asked("latency.dp above 1")
         check_drafts_of_ranks(self)
         check_delayer_of_ranks(self)
         chunk = self.chunked_prefill_size

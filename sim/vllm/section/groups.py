@@ -86,7 +86,7 @@ _ALIGNMENT = "prefill_checkpoint_alignment"
 _INTERVAL = "prefix_cache_retention_interval"
 # Layers of which not every block is cached.
 _SPARSE = (WINDOW, MAMBA)
-_SIZE_KEYS = {WINDOW: "sliding_window", CHUNKED: "attention_chunk_size"}
+SIZE_KEYS = {WINDOW: "sliding_window", CHUNKED: "attention_chunk_size"}
 
 
 class KVCacheGroup(StrictModel):
@@ -108,8 +108,8 @@ class KVCacheGroup(StrictModel):
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
-        needed = _SIZE_KEYS.get(self.kind)
-        for key in _SIZE_KEYS.values():
+        needed = SIZE_KEYS.get(self.kind)
+        for key in SIZE_KEYS.values():
             is_given = getattr(self, key) is not None
             if is_given != (key == needed):
                 verb = "has no" if is_given else "needs"
@@ -266,8 +266,8 @@ def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
     if {group.kind for group in groups} == {FULL}:
         return None
     return [
-        KVCacheGroup(kind=group.kind, count=count, **{_SIZE_KEYS[group.kind]: group.size})
-        if group.kind in _SIZE_KEYS
+        KVCacheGroup(kind=group.kind, count=count, **{SIZE_KEYS[group.kind]: group.size})
+        if group.kind in SIZE_KEYS
         else KVCacheGroup(kind=group.kind, count=count)
         for group, count in Counter(groups).items()
     ]

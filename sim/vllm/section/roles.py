@@ -5,6 +5,7 @@ from dataclasses import replace
 from sim.core.errors import InputError
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.section import ServerSection
+from sim.installed.environment import not_asked
 from sim.vllm.cache.single_type_manager import CHUNKED
 from sim.vllm.config import VllmConfig
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
@@ -21,6 +22,8 @@ def with_role(section: ServerSection, config: VllmConfig, role: str) -> VllmConf
     """
     if role == BOTH:
         return config
+    if config.engine is not None:
+        raise not_asked(f"role {role}")
     if not config.rules.hands_over:
         reason = f"vLLM {config.version} is not simulated on servers of role {role}"
         raise InputError(reason, key=("scheduler", "version"))

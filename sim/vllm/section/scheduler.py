@@ -2,16 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
 from sim.core.errors import InputError
 from sim.family.section import Drafts, MemoryForKv, ServerSection, kv_format_of_flag
+from sim.installed.environment import not_asked
 from sim.latency.wrappers import spare_layers_first
+from sim.user.objects import FailAt
 from sim.validation import KeysError, keys_of, launch_keys
 from sim.vllm.config import VllmConfig, VllmSettings
+from sim.vllm.section.engine import with_engine
 from sim.vllm.section.groups import (
     KVCacheGroups,
     cache_groups,
@@ -105,6 +109,9 @@ class VllmSection(_SchedulerKeys):
     """Processes that take in requests; their times are those of `host`
     (docs/explanation/latency.md#front-ends). Without it: as many as `latency.dp`; 1 before version
     0.19.0. Unit: processes."""
+    engine: Annotated[Annotated[str, Field(min_length=1)] | None, NO_FLAG] = None
+    """The folder of a Python environment with a vLLM of any version, whose own scheduler decides
+    (docs/how-to/engine.md). Without it: the rules of `version` decide."""
 
     @field_validator("version", mode="before")
     @classmethod
@@ -177,6 +184,8 @@ class VllmSection(_SchedulerKeys):
         return None if self.speculative_config is None else self.speculative_config.drafts
 
     def check_real_run(self) -> tuple[str, str] | None:
+        if self.engine is not None:
+            return "engine", "the real runner asks no installed engine"
         if self.kv_offloading_size is not None or self.kv_offloading is not None:
             key = "kv_offloading" if self.kv_offloading_size is None else "kv_offloading_size"
             return key, "the real runner keeps no KV in CPU memory"
@@ -316,6 +325,16 @@ class VllmSection(_SchedulerKeys):
             kv_cache_groups=cache_groups(self),
             prefix_cache_retention_interval=self.retention_interval,
         )
+
+    def of_rank(self, num_ranks: int) -> Self:
+        if self.engine is not None:
+            raise not_asked("latency.dp above 1")
+        return self
+
+    def with_user_code(self, config: VllmConfig, base_dir: Path, fail_at: FailAt) -> VllmConfig:
+        keys = "speculative_config", "kv_offloading_size", "kv_offloading"
+        refused = [key for key in keys if getattr(self, key) is not None]
+        return with_engine(self.engine, config, base_dir, fail_at, refused)
 
     def with_load_times(
         self, config: VllmConfig, find_model: "Callable[[], ModelShape | None]", num_devices: int

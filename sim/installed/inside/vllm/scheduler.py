@@ -1,8 +1,10 @@
 """Makes vLLM's scheduler and requests without the rest of an engine.
 
 The scheduler, its queues, the KV cache manager and the block pool are vLLM's own, unmodified.
+Settings have the names of vLLM's flags, but for `policy`, `num_gpu_blocks` and `stages`.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +17,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
 
-from oracle.vllm.drafts import set_derived, speculative_config
-from oracle.vllm.groups import cache_groups, has_states, scheduler_block_size
-from oracle.vllm.handover import transfer_config, transfer_params
-from oracle.vllm.offload import add_settings, keep_order
+from sim.installed.inside.vllm.drafts import set_derived, speculative_config
+from sim.installed.inside.vllm.groups import cache_groups, has_states, scheduler_block_size
 
 Config = dict[str, Any]
 
@@ -33,13 +33,22 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
-    """The scheduler for one GPU; it records which requests it preempts."""
+def build_scheduler(
+    config: Config, connector: Any = None, add_settings: Callable[[Any], None] | None = None
+) -> Scheduler:
+    """The scheduler for one GPU.
+
+    `connector`: the settings of its KV connector, if it has one; `add_settings` sets what that
+    reads of the engine's settings besides.
+    """
     given = {name: config[name] for name in _SETTINGS if name in config}
     settings = SchedulerConfig(is_encoder_decoder=False, **given)
     cls = AsyncScheduler if config["async_scheduling"] else Scheduler
-    scheduler = cls(
-        vllm_config=_engine_settings(config, settings),
+    whole = _engine_settings(config, settings, connector)
+    if add_settings is not None:
+        add_settings(whole)
+    return cls(
+        vllm_config=whole,
         kv_cache_config=KVCacheConfig(
             num_blocks=config["num_gpu_blocks"],
             kv_cache_tensors=[],
@@ -52,19 +61,33 @@ def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
             validate_tokens=lambda _request, tokens: tokens,
         ),
     )
-    preempt = scheduler._preempt_request
-
-    def preempt_and_note(request: Any, timestamp: float, **options: Any) -> None:
-        preempt(request, timestamp, **options)
-        preempted.append(request.request_id)
-
-    scheduler._preempt_request = preempt_and_note
-    if "offload" in config:
-        keep_order(scheduler)
-    return scheduler
 
 
-def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
+def note_preemptions(scheduler: Scheduler, note: Callable[[str, str], None]) -> None:
+    """Let `note` hear of each preemption: the request that needs blocks, and the one that loses."""
+    memory, needing = scheduler.kv_cache_manager, [""]
+    allocate, preempt = memory.allocate_slots, scheduler._preempt_request
+
+    def allocate_slots(request: Any, *arguments: Any, **options: Any) -> Any:
+        needing[0] = request.request_id
+        return allocate(request, *arguments, **options)
+
+    def preempt_request(request: Any, *arguments: Any, **options: Any) -> None:
+        preempt(request, *arguments, **options)
+        note(needing[0], request.request_id)
+
+    memory.allocate_slots, scheduler._preempt_request = allocate_slots, preempt_request
+
+
+def waiting_requests(scheduler: Scheduler) -> list[Any]:
+    """Waiting requests; first those that have blocks, if the version has a queue of them."""
+    for name in ("kv_holding_waiting", "skipped_waiting"):
+        if hasattr(scheduler, name):
+            return [*getattr(scheduler, name), *scheduler.waiting]
+    return list(scheduler.waiting)
+
+
+def _engine_settings(config: Config, settings: Any, connector: Any) -> SimpleNamespace:
     """The engine settings that the scheduler of any version reads."""
     num_stages = config.get("stages", 1)
     num_batches = num_stages + config["async_scheduling"]
@@ -106,7 +129,7 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
         aux_output_config=SimpleNamespace(enabled=False),
         lora_config=None,
         kv_events_config=None,
-        kv_transfer_config=transfer_config(config),
+        kv_transfer_config=connector,
         ec_transfer_config=None,
         speculative_config=speculative_config(config),
         num_speculative_tokens=0,
@@ -120,35 +143,42 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
         use_v2_model_runner=True,
     )
     set_derived(whole)
-    if "offload" in config:
-        add_settings(whole)
     return whole
 
 
-def request_maker(config: Config, num_hash_lookahead: int) -> Any:
-    """Returns a function that makes a vLLM request of a script.
-
-    `num_hash_lookahead`: tokens behind a block that its hash covers.
-    """
+def request_maker(config: Config, scheduler: Scheduler) -> Callable[..., Request]:
+    """Returns what makes a request of vLLM's for this scheduler."""
     init_none_hash(sha256)
     hasher = None
     if config["enable_prefix_caching"] or "offload" in config:
-        more = (num_hash_lookahead,) if num_hash_lookahead else ()
+        # Tokens behind a block that its hash covers; only newer versions have any.
+        num_ahead = getattr(scheduler, "num_hash_lookahead_tokens", 0)
+        more = (num_ahead,) if num_ahead else ()
         hasher = get_request_block_hasher(config["block_size"], sha256, *more)
 
-    def new_request(script: Any) -> Any:
-        sampling = SamplingParams(ignore_eos=script.ignore_eos, max_tokens=script.max_tokens)
-        if params := transfer_params(config, script.rid):
-            sampling.extra_args = {"kv_transfer_params": params}
+    def new_request(
+        rid: str,
+        prompt: list[int],
+        *,
+        max_tokens: int,
+        ignore_eos: bool,
+        arrival_ns: int,
+        priority: int | None = None,
+        transfer: Config | None = None,
+        **_: Any,
+    ) -> Request:
+        """`transfer`: what a router adds to a request for a KV connector."""
+        sampling = SamplingParams(ignore_eos=ignore_eos, max_tokens=max_tokens)
+        if transfer is not None:
+            sampling.extra_args = {"kv_transfer_params": transfer}
         sampling.update_from_generation_config({}, END_TOKEN)
         return Request(
-            request_id=script.rid,
-            # A prefill server may shorten it.
-            prompt_token_ids=list(script.prompt),
+            request_id=rid,
+            prompt_token_ids=prompt,
             sampling_params=sampling,
             pooling_params=None,
-            arrival_time=script.arrival_ns,
-            priority=script.priority,
+            arrival_time=arrival_ns,
+            priority=priority or 0,
             block_hasher=hasher,
         )
 

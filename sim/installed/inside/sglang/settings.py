@@ -108,7 +108,7 @@ def environment(config: Config) -> dict[str, str]:
 def has_host_pool(config: Config) -> bool:
     """Whether a decode server keeps the KV of retracted requests in host memory."""
     kept_in = config["disaggregation_decode_retraction_backup"]
-    return config["disaggregation_mode"] == "decode" and kept_in == "host_pool"
+    return bool(config["disaggregation_mode"] == "decode" and kept_in == "host_pool")
 
 
 def extra_slots(config: Config) -> int:

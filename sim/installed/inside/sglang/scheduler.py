@@ -1,5 +1,6 @@
-"""Makes SGLang's own scheduler for a case, without the model and the processes around it."""
+"""Makes SGLang's own scheduler, without the model and the processes around it."""
 
+from array import array
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -8,17 +9,19 @@ from sglang.srt.configs.model_config import ModelImpl
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers import prefill_delayer, scheduler
 from sglang.srt.managers.min_free_slots_delayer import MinFreeSlotsDelayer, resolve_min_free_slots
-from sglang.srt.managers.schedule_batch import ScheduleBatch
+from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
 from sglang.srt.managers.scheduler_components.batch_result_processor import (
     SchedulerBatchResultProcessor,
 )
 from sglang.srt.runtime_context import get_context, get_parallel
+from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.server_args import ServerArgs
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from oracle.sglang.memory import build_memory, pool_tokens
-from oracle.sglang.quiet import Quiet
-from oracle.sglang.settings import Config, server_arguments
-from oracle.sglang.watched import WatchedScheduler
+from sim.installed.inside.sglang.memory import build_memory, pool_tokens
+from sim.installed.inside.sglang.quiet import Quiet
+from sim.installed.inside.sglang.settings import DEFAULTS, Config, server_arguments
+from sim.installed.inside.sglang.watched import WatchedScheduler
 
 _SWITCHED_OFF = (
     "enable_hicache_storage", "enable_lmcache", "enable_unified_cache_external_linker",
@@ -36,11 +39,15 @@ _ABSENT = (
 )  # fmt: skip
 
 
+# The token that ends an answer.
+_END_TOKEN = 2
+
+
 def build_scheduler(config: Config) -> Any:
     """A scheduler as its server's process would have it after its start."""
     stages = {"pp_rank": 0, "pp_size": config["stages"], "pp_async_batch_depth": 0}
     get_parallel().override_permanently(tp_rank=0, attn_tp_rank=0, **stages)
-    get_context().override_server_args(**server_arguments(config)).install()
+    get_context().override_server_args(**_known_arguments(config)).install()
     server = WatchedScheduler()
     for name in _SWITCHED_OFF:
         setattr(server, name, False)
@@ -51,6 +58,20 @@ def build_scheduler(config: Config) -> Any:
     _add_neighbours(server)
     _add_parts(server, config)
     return server
+
+
+def _known_arguments(config: Config) -> Config:
+    """The server arguments without those that this version lacks.
+
+    Raises:
+        ValueError: one of these asks for what the version does not do.
+    """
+    arguments, usual = server_arguments(config), server_arguments(DEFAULTS)
+    lacking = arguments.keys() - set(ServerArgs.__struct_fields__)
+    for name in sorted(lacking):
+        if arguments[name] != usual.get(name):
+            raise ValueError(f"this SGLang has no {name}")
+    return {name: value for name, value in arguments.items() if name not in lacking}
 
 
 def _add_memory(server: Any, config: Config) -> None:
@@ -119,6 +140,10 @@ def _add_neighbours(server: Any) -> None:
         retire_group=lambda _: None,
     )
     server.load_publisher, server.output_streamer = Quiet(), Quiet()
+    # Up to 0.5.22 it is here that it says which requests are aborted.
+    server.ipc_channels = SimpleNamespace(
+        send_to_tokenizer=SimpleNamespace(send_output=server.send_abort_output)
+    )
     server.metrics_reporter = Quiet(
         num_generated_tokens=0, forward_ct_decode=0, num_retracted_reqs=0, enable_metrics=False
     )
@@ -179,3 +204,47 @@ def _make_one_rank() -> None:
     )
     prefill_delayer.get_parallel = lambda: parallel
     prefill_delayer.all_gather_single = lambda out, mine, **_: out.copy_(mine)
+
+
+def begin_forward(server: Any, batch: Any) -> None:
+    """What `Scheduler.run_batch` does to the scheduler's state."""
+    server.forward_ct += 1
+    batch.forward_iter = server.forward_ct
+    if batch.extend_num_tokens:
+        server.processed_tokens_counter += batch.extend_num_tokens
+    batch.prefill_input_ids_cpu = batch.mix_running_indices = batch.input_ids = None
+
+
+def decides_again(server: Any, *, defers: bool) -> bool:
+    """Whether a server without a batch makes the next pass at once.
+
+    `defers`: the last pass looked at no waiting request, so that the running ones decode first.
+    """
+    remaining = bool(server._prefill_decode_interval_remaining)
+    delayer = server.prefill_delayer
+    delays = delayer is not None and delayer._curr_state is not None
+    return defers or remaining or delays
+
+
+def new_request(
+    rid: str,
+    prompt: list[int],
+    *,
+    max_tokens: int,
+    ignore_eos: bool,
+    priority: int | None = None,
+    routing_key: str | None = None,
+    **_: Any,
+) -> Any:
+    """A request as SGLang's tokenizer hands it over."""
+    sampling = SamplingParams(
+        max_new_tokens=max_tokens, stop_token_ids=[_END_TOKEN], ignore_eos=ignore_eos
+    )
+    sampling.normalize(None)
+    request = Req(
+        rid, "", array("q", prompt), sampling, priority=priority, routing_key=routing_key,
+        vocab_size=1 << 31, eos_token_ids=None,
+    )  # fmt: skip
+    request.tokenizer = None
+    request.logprob_start_len = -1
+    return request

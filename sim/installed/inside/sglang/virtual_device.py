@@ -60,7 +60,7 @@ class VirtualDevice:
         self.Event = Event
 
     @contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
+    def stream(self, stream: Any) -> Iterator[None]:
         before, self._current = self._current, stream
         try:
             yield

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from oracle.sglang.settings import DEFAULTS, environment
+from sim.installed.inside.sglang.settings import DEFAULTS, environment
 
 # Packages that SGLang imports and its scheduler does not need.
 _FOR_ACCELERATORS = ("torchvision", "sgl_kernel")

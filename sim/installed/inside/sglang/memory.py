@@ -32,9 +32,9 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import get_server_args
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from oracle.sglang.quiet import Quiet
-from oracle.sglang.settings import Config, extra_slots, has_host_pool
-from oracle.sglang.virtual_device import VirtualDevice
+from sim.installed.inside.sglang.quiet import Quiet
+from sim.installed.inside.sglang.settings import Config, extra_slots, has_host_pool
+from sim.installed.inside.sglang.virtual_device import VirtualDevice
 
 # Layers of the model whose KV is copied; a load and its step overlap by layer.
 NUM_LAYERS = 4
@@ -81,7 +81,7 @@ def _request_pool(config: Config) -> Any:
     if not config["max_mamba_cache_size"]:
         return (DecodeReqToTokenPool if decodes else ReqToTokenPool)(**settings)
     # Memory can be pinned only where there is a GPU.
-    torch.Tensor.pin_memory = lambda self, *_: self
+    setattr(torch.Tensor, "pin_memory", lambda self, *_: self)  # noqa: B010 - for type checkers
     drafts = config["speculation"]
     is_prefill = config["disaggregation_mode"] == "prefill"
     settings |= {

@@ -76,5 +76,5 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def install_placeholders(names: Collection[str] = PLACEHOLDERS) -> None:
-    """Let these packages be stand-ins from now on."""
-    sys.meta_path.insert(0, _Finder(names))
+    """Let those of these packages that are not installed be stand-ins from now on."""
+    sys.meta_path.append(_Finder(names))

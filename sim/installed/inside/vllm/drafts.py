@@ -1,8 +1,4 @@
-"""Speculative decoding for the oracle: vLLM's own settings of it.
-
-Draft token ids are data to a scheduler. Draws say how many there are and how many of them are
-accepted, by the request and the place in its output (`draws.py`).
-"""
+"""VLLM's own settings of speculative decoding."""
 
 from typing import Any
 

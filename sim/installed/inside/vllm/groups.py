@@ -1,4 +1,4 @@
-"""The groups of layers of a case, as vLLM's own specs."""
+"""Groups of layers as vLLM's own specs."""
 
 import math
 from typing import Any
@@ -77,6 +77,7 @@ def has_states(config: Config) -> bool:
 
 def scheduler_block_size(config: Config) -> int:
     """A multiple of the block sizes of all groups."""
+    block_size: int = config["block_size"]
     if has_states(config) and not config["enable_prefix_caching"]:
-        return math.lcm(config["block_size"], config["max_model_len"])
-    return config["block_size"]
+        return math.lcm(block_size, config["max_model_len"])
+    return block_size

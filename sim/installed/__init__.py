@@ -1,0 +1,1 @@
+"""The scheduler of an installed engine decides, in a process of the engine's own environment."""

@@ -1,0 +1,1 @@
+"""VLLM's own scheduler, of any version."""
