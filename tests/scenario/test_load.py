@@ -196,6 +196,7 @@ def test_scheduler_keys_left_out_take_those_of_the_family(valid_text):
     elsewhere |= {"kv_cache_dtype", "async_scheduling", "scheduler_reserve_full_isl"}
     elsewhere |= {"api_server_count", "max_cudagraph_capture_size", "speculative_config"}
     elsewhere |= {"kv_cache_groups", "prefix_cache_retention_interval"}
+    elsewhere |= {"kv_offloading_size", "kv_offloading"}
     for key, default in scheduler.model_dump(exclude=elsewhere).items():
         assert default == getattr(config, key)
 
