@@ -29,8 +29,8 @@ def attack_lines(duel: Duel, found: Found) -> Iterator[str]:
     explanation = explain(found.outcome)
     yield (
         f"attack on {name}, beside {reference}: {counted(len(found.rows), 'request')}"
-        f" ({found.first_rows} before the trace was made smaller), {found.num_trials:,} traces"
-        " tried"
+        f" ({found.first_rows} before the trace was made smaller); {found.num_trials:,} traces"
+        f" tried, and {found.num_shrinking:,} to make the worst one smaller"
     )
     for sentence in sentences(explanation, name, reference):
         yield f"  {sentence}"
@@ -64,6 +64,7 @@ def attack_json(duel: Duel, found: Found) -> str:
         "num_requests": len(found.rows),
         "num_requests_before": found.first_rows,
         "num_trials": found.num_trials,
+        "num_shrinking": found.num_shrinking,
         "score": found.outcome.score,
         "score_before": found.first_score,
         "unit_s": duel.unit_s,

@@ -24,7 +24,8 @@ class Found(NamedTuple):
     Attributes:
         rows: the requests of the trace, as few as it takes.
         outcome: how the contestant and the reference serve them.
-        num_trials: traces of the search that both served, and those that the shrinking tried.
+        num_trials: traces of the search that both served.
+        num_shrinking: traces that were tried to make the worst one smaller.
         first_rows: requests of the trace before it was made smaller.
         first_score: its score then.
     """
@@ -32,6 +33,7 @@ class Found(NamedTuple):
     rows: list[Row]
     outcome: Outcome
     num_trials: int
+    num_shrinking: int
     first_rows: int
     first_score: float
 
@@ -73,7 +75,7 @@ def attack(
     small, num_tried = smaller(duel, best[1], best[0])
     found = duel.outcome(small)
     assert found is not None  # noqa: S101 - `smaller` has seen it served
-    return Found(small, found, num_served + num_tried, len(best[1]), best[0])
+    return Found(small, found, num_served, num_tried, len(best[1]), best[0])
 
 
 def _streams(trial: Any, limits: Limits) -> Sequence[Stream]:
