@@ -183,12 +183,12 @@ class ContestResult:
         return overview_table(self.results, self.results.usual_load)
 
     def __repr__(self) -> str:
-        heading, *remarks = overview_lines(self.results)
-        return _text(heading, self._table, remarks)
+        facts, *remarks = overview_lines(self.results)
+        return _text(f"{facts}\n{self._table.title}:", self._table, remarks)
 
     def _repr_html_(self) -> str:
-        heading, *remarks = overview_lines(self.results)
-        return html_of(heading, [self._table], remarks)
+        facts, *remarks = overview_lines(self.results)
+        return html_of(f"{facts}. {self._table.title}:", [self._table], remarks)
 
 
 @contextmanager

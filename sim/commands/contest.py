@@ -83,7 +83,9 @@ def contest(
     else:
         for line in overview_lines(results):
             print_line(line)
-        print_table(overview_table(results, results.usual_load))
+        table = overview_table(results, results.usual_load)
+        print_line(f"\n{table.title}:")
+        print_table(table)
         print_line(f"\nwritten: {', '.join(map(str, written))}")
     return report_failures(results, out)
 

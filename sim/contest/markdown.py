@@ -1,10 +1,12 @@
 """The results of a contest as Markdown, for a pull request: all contestants, then each card."""
 
 from collections.abc import Iterator
+from html import escape
 
 from sim import __version__
 from sim.contest.results import ContestResults
 from sim.contest.tables import (
+    INTERVALS_IN_WORDS,
     card_table,
     overview_lines,
     overview_table,
@@ -12,6 +14,7 @@ from sim.contest.tables import (
     values_table,
     where_lines,
 )
+from sim.scenario.strict_yaml import yaml_text
 from sim.tables.table import Table
 
 
@@ -21,24 +24,31 @@ def contest_markdown(results: ContestResults) -> str:
 
 
 def _lines(results: ContestResults) -> Iterator[str]:
-    head, *remarks = (line.strip() for line in overview_lines(results))
+    head, *remarks = overview_lines(results)
     name, _, what = head.partition(": ")
     yield from (f"# {_escaped(name)}", "", f"{_escaped(what)}.", "")
     yield from (f"{_escaped(line)}\n" for line in remarks)
-    yield from table_lines(overview_table(results, results.usual_load), note=True)
+    first = overview_table(results, results.usual_load)
+    yield from (f"{_escaped(first.title)}:", "", *table_lines(first, note=True))
     for load in results.loads:
         if load != results.usual_load:
             table = overview_table(results, load)
             yield from _folded(table.title, table_lines(table))
     yield from _folded("The traffic", table_lines(traffic_table(results), note=True))
-    yield from ("## Cards", "", "Mean differences over all traffic, with 95 % intervals.", "")
+    yield from _folded("The scenario", _scenario_lines(results))
+    yield from ("## Cards", "", f"Mean differences over all traffic. {INTERVALS_IN_WORDS}", "")
     for name in results.challengers:
         yield from _folded(name, _card(results, name))
-    yield from ("## Values", "", "Means over the seeds.", "")
+    yield from ("## Values", "", "Means over the seeds. contest.csv has the other loads.", "")
     for traffic in results.traffic:
         table = values_table(results, traffic, results.usual_load)
         yield from _folded(table.title, table_lines(table))
     yield f"Made by servetwin {__version__}. contest.csv has every row, and how to run it again."
+
+
+def _scenario_lines(results: ContestResults) -> Iterator[str]:
+    """The file of the contest: what each contestant sets, the server, the SLO."""
+    yield from (f"<pre>{escape(yaml_text(results.contest.base.raw))}</pre>", "")
 
 
 def _card(results: ContestResults, name: str) -> Iterator[str]:

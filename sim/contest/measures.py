@@ -25,6 +25,17 @@ class Measure:
     compared: Literal["ratio", "difference"]
     factor: float = 1.0
 
+    @property
+    def label(self) -> str:
+        """What is measured, without its unit."""
+        words, _, last = self.heading.rpartition(" ")
+        return words if last in ("%", "ms", "requests/s") else self.heading
+
+    @property
+    def difference_unit(self) -> str:
+        """The unit of a difference; empty for counts."""
+        return "%" if self.compared == "ratio" else "points" if "%" in self.heading else ""
+
     def value(self, summary: Mapping[str, Any]) -> float | None:
         """The value in a run's summary; None if it is not defined."""
         found = MetricName.of(self.name).value(summary)

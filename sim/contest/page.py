@@ -7,6 +7,7 @@ from sim.contest.again import run_command
 from sim.contest.pictures import draw_contest
 from sim.contest.results import Cell, ContestResults
 from sim.contest.tables import (
+    INTERVALS_IN_WORDS,
     card_table,
     failure_lines,
     overview_lines,
@@ -22,11 +23,11 @@ from sim.tables.table import Table, columns_of
 
 def contest_page(results: ContestResults) -> Page:
     """The page, with its pictures."""
-    facts, *_ = overview_lines(results)
+    facts, slo, *_ = overview_lines(results)
     lost = ", ".join(results.failures)
     return Page(
         results.contest.base.scenario.name,
-        f"{facts}.",
+        f"{facts}. {slo}.",
         confidence_lines(results.confidence),
         f"Out of the contest: {lost}; its card says why." if lost else "",
         "",
@@ -45,7 +46,8 @@ def _tables(results: ContestResults) -> Iterator[Table]:
         columns = columns_of(["contestant", "reason"])
         yield Table(columns, list(failure_lines(results)), "Out of the contest")
     for name in results.challengers:
-        yield replace(card_table(results, name), note=" ".join(where_lines(results, name)))
+        note = " ".join((*where_lines(results, name), INTERVALS_IN_WORDS))
+        yield replace(card_table(results, name), note=note)
     for traffic in results.traffic:
         for load in results.loads:
             table = values_table(results, traffic, load)

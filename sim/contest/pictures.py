@@ -25,8 +25,9 @@ from sim.report.figures.plot_parts import Drawn, Layout, slug_of
 _HITS = "cache_hit_rate_pct"
 _WAITS = ("p99_ttft_ms", "max_wait_ms")
 _CAPTION = (
-    "Each point is a contestant, the mean over the seeds; up and to the left is better. Which"
-    " differences are sure is in the tables."
+    "Each point is a contestant, the mean over the seeds; up and to the left is better. Each"
+    " panel has its own axes, so a distance may stand for a small difference. Which differences are"
+    " sure is in the tables."
 )
 
 

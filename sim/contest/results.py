@@ -64,8 +64,11 @@ class ContestResults:
 
     @property
     def usual_load(self) -> float:
-        """The load that is nearest to the capacity: the first table shows it."""
-        return min(self.loads, key=lambda load: abs(load - 1))
+        """The load that is nearest to the capacity, the higher one of two: the first table's.
+
+        Below the capacity the queue is short, and its order matters less.
+        """
+        return min(self.loads, key=lambda load: (round(abs(load - 1), 6), -load))
 
     @cached_property
     def failures(self) -> Mapping[str, tuple[Cell, PointOutcome]]:

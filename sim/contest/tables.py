@@ -8,15 +8,20 @@ from sim.contest.results import Cell, ContestResults, Overall
 from sim.contest.suite import Traffic
 from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.report.confidence_text import confidence_lines
+from sim.scenario.schema import SloSection
 from sim.tables.table import UNDEFINED, Column, Table, columns_of, counted, number
 
 # What the table of all contestants has.
 _OVERVIEW = ("slo_attainment", "p99_ttft_ms", "p99_tpot_ms", "cache_hit_rate_pct", "max_wait_ms")
 MARKS = {"better": " ▲", "worse": " ▼", "same": " =", "none shown": ""}
 MARKS_IN_WORDS = (
-    "▲ better and ▼ worse than the reference, sure at 5 % over all comparisons of the column"
-    " together (paired by seed, Student's t, Holm); without a mark no difference is shown, and with"
-    " = all runs are alike."
+    "▲ better and ▼ worse than the reference: the chance that even one mark of a measure is wrong"
+    " is at most 5 % (paired by seed, Student's t, Holm's correction). Without a mark no difference"
+    " is shown; with = all runs are alike."
+)
+INTERVALS_IN_WORDS = (
+    "Each interval is a 95 % interval for itself. A mark allows for all comparisons of its measure,"
+    " so an interval without zero may have none."
 )
 
 
@@ -29,15 +34,19 @@ def overview_lines(results: ContestResults) -> Iterator[str]:
         f" {counted(len(results.loads), 'load')}, {counted(num_seeds, 'seed')};"
         f" reference: {results.reference}"
     )
+    yield slo_line(contest.base.scenario.slo)
     yield from confidence_lines(results.confidence)
     if num_seeds < MIN_RUNS:
         yield f"no difference can be shown with fewer than {MIN_RUNS} seeds"
     for name, reason in failure_lines(results):
         yield f"{name} is out of the contest: {reason}"
-    yield (
-        f"\nMean differences from {results.reference} over all traffic, at"
-        f" {load_in_words(results.usual_load)}:"
-    )
+
+
+def slo_line(slo: SloSection) -> str:
+    """`SLO: TTFT at most 2,000 ms, TPOT at most 100 ms`."""
+    limits = {"TTFT": slo.ttft_ms, "TPOT": slo.tpot_ms, "end-to-end latency": slo.e2e_latency_ms}
+    texts = (f"{name} at most {most:,g} ms" for name, most in limits.items() if most is not None)
+    return f"SLO: {', '.join(texts)}"
 
 
 def failure_lines(results: ContestResults) -> Iterator[tuple[str, str]]:
@@ -70,7 +79,8 @@ def overview_table(results: ContestResults, load: float) -> Table:
     columns = columns_of(["contestant"], headings)
     kinds = counted(len(results.traffic), "kind")
     note = f"{MARKS_IN_WORDS} Kinds: of the {kinds} of traffic, where SLO met is better or worse."
-    return Table(columns, rows, f"At {load_in_words(load)}", note)
+    title = f"Mean differences from {results.reference} over all traffic, at {load_in_words(load)}"
+    return Table(columns, rows, title, note)
 
 
 def _num_verdicts(results: ContestResults, name: str, measure: Measure, load: float) -> list[str]:
@@ -83,9 +93,7 @@ def _num_verdicts(results: ContestResults, name: str, measure: Measure, load: fl
 
 def difference_heading(measure: Measure) -> str:
     """What a column of differences is called."""
-    label = measure.heading.removesuffix(" ms").removesuffix(" requests/s").removesuffix(" %")
-    unit = "%" if measure.compared == "ratio" else "points" if "%" in measure.heading else ""
-    return f"{label} {unit}".rstrip()
+    return f"{measure.label} {measure.difference_unit}".rstrip()
 
 
 def difference_text(measure: Measure, found: Difference, *, interval: bool = False) -> str:
@@ -111,17 +119,17 @@ def card_table(results: ContestResults, name: str) -> Table:
     for measure in MEASURES:
         found = [results.overall(measure)[Overall(name, load)] for load in results.loads]
         texts = [difference_text(measure, each, interval=True) for each in found]
-        unit = "%" if measure.compared == "ratio" else "points" if "%" in measure.heading else ""
-        rows.append([measure.heading.partition(" requests/s")[0].partition(" ms")[0], unit, *texts])
+        rows.append([measure.label, measure.difference_unit, *texts])
     columns = columns_of(["", "unit"], [f"at {load:g}" for load in results.loads])
-    return Table(columns, rows, f"{name} against {results.reference}", MARKS_IN_WORDS)
+    title = f"{name} against {results.reference}: mean differences over all traffic"
+    return Table(columns, rows, title, f"{MARKS_IN_WORDS} {INTERVALS_IN_WORDS}")
 
 
 def where_lines(results: ContestResults, name: str) -> Iterator[str]:
     """Where a contestant is better, and where it is worse: one line for each measure."""
     for verdict in ("better", "worse"):
         lines = [
-            f"{measure.heading}: {places}"
+            f"{measure.label}: {places}"
             for measure in MEASURES
             if (places := _places(results, name, measure, verdict))
         ]
@@ -129,7 +137,7 @@ def where_lines(results: ContestResults, name: str) -> Iterator[str]:
 
 
 def _places(results: ContestResults, name: str, measure: Measure, verdict: str) -> str:
-    """`chat at 1 (-12.3 %) and 1.4 (-30.1 %), agents at 1 (-5.2 %)`."""
+    """`chat at 1 (-12.3 %), 1.4 (-30.1 %), agents at 1 (-5.2 %)`."""
     found = results.differences(measure)
     places = []
     for traffic in results.traffic:
@@ -144,8 +152,7 @@ def _places(results: ContestResults, name: str, measure: Measure, verdict: str) 
 
 
 def _amount(measure: Measure, found: Difference) -> str:
-    unit = " %" if measure.compared == "ratio" else ""
-    return f"{_signed(found.mean or 0.0)}{unit}"
+    return f"{_signed(found.mean or 0.0)} {measure.difference_unit}".rstrip()
 
 
 def values_table(results: ContestResults, traffic: Traffic, load: float) -> Table:

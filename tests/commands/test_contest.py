@@ -121,7 +121,9 @@ def test_contest_shows_what_it_found(simulate, inline, contest):
         "lpm", "vllm",
     }  # fmt: skip
     text = Path("study-contest", "contest.md").read_text(encoding="utf-8")
-    assert text.count("<details>") == text.count("</details>") == 5
+    assert text.count("<details>") == text.count("</details>") == 6
+    assert "SLO: TTFT at most" in text
+    assert "num_gpu_blocks_override: 256" in text
     assert len(text) < 65_536
     page = Path("study-contest", "report", "index.html").read_text(encoding="utf-8")
     assert "lpm against fcfs" in page

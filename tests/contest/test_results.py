@@ -5,6 +5,7 @@ import pytest
 from sim.contest.capacity import Capacity
 from sim.contest.measures import BY_NAME
 from sim.contest.results import Cell, ContestResults, Overall
+from sim.contest.tables import slo_line, where_lines
 from sim.metrics.registry import Better
 from sim.workers.executor import TaskOutcome, TaskStatus
 
@@ -71,6 +72,24 @@ def test_traffic_without_a_value_does_not_count(results):
     assert found.mean == pytest.approx(-10)
     assert found.verdict(Better.HIGHER) == "worse"
     assert results().differences(JAIN)[Cell("lpm", "own", 0.8)].mean is None
+
+
+def test_card_says_where_and_in_which_unit(results):
+    """Ratios are in percent, shares in points; the unit of the values is left out."""
+    better, worse = where_lines(results(), "lpm")
+    assert better == "Better: p99 TTFT: mine at 0.8 (-50.00 %), 1.2 (-50.00 %)."
+    assert "Jain's index of throughput: mine at 0.8 (-10.00 points), 1.2" in worse
+
+
+def test_first_table_is_of_the_higher_of_two_loads_as_near_to_the_capacity(results):
+    found = results()
+    assert found.loads == (0.8, 1.2)
+    assert found.usual_load == 1.2
+
+
+def test_slo_is_said_with_its_limits(results):
+    words = slo_line(results().contest.base.scenario.slo)
+    assert words == "SLO: TTFT at most 500 ms, TPOT at most 50 ms"
 
 
 def test_contestant_with_a_failed_run_takes_no_part(results):

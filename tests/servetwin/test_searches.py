@@ -98,6 +98,7 @@ def test_contest_finds_what_its_command_writes(tmp_path, capfd):
     assert found.frame["contestant"].tolist() == [row["contestant"] for row in rows]
     assert found.frame["p99_ttft_ms"].tolist() == [float(row["p99_ttft_ms"]) for row in rows]
     assert "3 contestants" in repr(found)
+    assert repr(found).splitlines()[1].endswith("over all traffic, at 1.2 of the capacity:")
     assert "<table" in found._repr_html_()
     assert "p99 TTFT" in found.card("lpm")
     assert len(found.plot().axes) == 1
