@@ -94,7 +94,10 @@ def sentences(found: Explanation, name: str, reference: str) -> Iterator[str]:
         f" with {reference}."
     )
     if found.num_first:
-        likeness = ", ".join(f"{each.num} have {each.what}" for each in found.likenesses)
+        likeness = ", ".join(
+            f"{'all' if each.num == found.num_first else each.num} have {each.what}"
+            for each in found.likenesses
+        )
         likeness = likeness or "none differs in what is compared"
         yield (
             f"{counted(found.num_first, 'request')} that came later were done before it, but not"
