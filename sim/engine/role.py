@@ -35,13 +35,16 @@ class Role:
         sending: requests whose prompts are computed and whose KV has not left yet, by rid.
         polls_at_steps: a rank that waits for something decides once in each step of its group, also
             in steps without work.
+        waits_without_step: a decision that launches nothing holds the server's loop up, too, for as
+            long as it waits for copies.
     """
 
     keeps_prompts: bool
     polls_at_steps: bool
+    waits_without_step: bool
 
     def __init__(self) -> None:
-        self.keeps_prompts = self.polls_at_steps = False
+        self.keeps_prompts = self.polls_at_steps = self.waits_without_step = False
         self.sending: dict[str, Request] = {}
 
     def attach(self, engine: LiveRequests, scheduler: BaseScheduler[Request]) -> None:

@@ -336,6 +336,6 @@ def test_import_document_names_every_format_and_option(simulate):
     for name in (*RESULT_FORMATS, "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"):
         assert f"`{name}`" in document
     options = set(re.findall(r"--[a-z-]+", simulate("import", "--help").out)) - {"--help"}
-    of_commands = {"--command", "--server", "--hardware", "--results", "--model"}
+    of_commands = {"--command", "--server", "--hardware", "--results", "--model", "--fleet"}
     assert options == {"--out", "--from", "--template", "--line", "--draw-arrivals"} | of_commands
     assert all(option in document for option in options)

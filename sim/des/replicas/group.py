@@ -153,11 +153,11 @@ class Group(Replica):
             step = self._launch(batches, states, device_free_ns)
             self._has_work_in_flight = True
         elif self._num_in_flight:
-            self._held_ns = now_ns + self._waited_ns
+            self._hold_up(now_ns)
             self._idles_next = self._rules.idles_between and self._has_work_in_flight
             return None
         elif not self._runs_without_work(now_ns):
-            self._held_ns = now_ns + self._waited_ns
+            self._hold_up(now_ns)
             return None
         else:
             step = self._launch_without_work(device_free_ns)
@@ -166,6 +166,11 @@ class Group(Replica):
             self._rules.decided(now_ns)
         self._num_in_flight += 1
         return step
+
+    def _hold_up(self, now_ns: int) -> None:
+        """A decision that launches nothing waits for copies, if the ranks' loops do."""
+        if self.engines[0].role.waits_without_step:
+            self._held_ns = now_ns + self._waited_ns
 
     def _idle_between(self, device_free_ns: int) -> None:
         """Run a step without work whose end nobody waits for."""

@@ -88,7 +88,8 @@ class Server(Replica):
             self._reports.over(decided.over, self.env.now_ns)
         if decided.batch is None or decided.state is None:
             self._wakes_ns = decided.wakes_ns
-            self._held_ns = self.env.now_ns + decided.waited_ns
+            if self.engine.role.waits_without_step:
+                self._held_ns = self.env.now_ns + decided.waited_ns
             return None
         return self._launch(decided.batch, decided.state, device_free_ns)
 

@@ -15,7 +15,7 @@ class Offload(Polling[Job]):
 
     def __init__(self, polls: Polls[Job], connector: OffloadConnector, copies: Copies) -> None:
         super().__init__(polls)
-        self.polls_at_steps = True
+        self.polls_at_steps = self.waits_without_step = True
         self._connector = connector
         self._copies = copies
         # When the steps that were launched end.
