@@ -85,16 +85,16 @@ def test_new_starts_and_their_tests_work(folder, python, capsys):
         ("json", "there is a module json already: choose another name"),
         ("a-b", "'a-b' is no name of a Python module, such as my_router"),
         ("class", "'class' is no name of a Python module, such as my_router"),
-        ("mine", "mine.yaml: is there already, and is not overwritten"),
+        ("kept_router", "kept_router.yaml: is there already, and is not overwritten"),
         ("path", "test_path.py would have two things named Path: choose another name"),
     ],
 )
 def test_new_refuses_bad_names_and_overwrites_nothing(folder, capsys, name, reason):
-    Path("mine.yaml").write_text("kept")
+    Path("kept_router.yaml").write_text("kept")
     assert new(["router", name]) == 2
     assert reason in capsys.readouterr().err
-    assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
-    assert Path("mine.yaml").read_text() == "kept"
+    assert [path.name for path in folder.iterdir()] == ["kept_router.yaml"]
+    assert Path("kept_router.yaml").read_text() == "kept"
 
 
 def test_new_class_hides_no_name_that_its_own_file_uses(folder, capsys):
