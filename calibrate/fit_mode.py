@@ -21,7 +21,7 @@ from sim.latency.profile.quantities import MODE_TERMS
 _STIFFNESS = (0.01, 0.1, 1.0)
 _INNER_FOLDS = 4
 # A mode gets a table only if the table's errors are below this share of the errors without it, and
-# only with so many compositions of steps.
+# only if it has at least this number of compositions of steps.
 _WORTH_IT = 0.98
 _FEWEST_FOR_TABLE = 24
 

@@ -19,8 +19,8 @@ from sim.engine.running_batch import KVMemory
 from sim.engine.scheduler import BaseScheduler
 from sim.installed.process import EngineServer
 
-# Requests may preempt each other for ever: the run ends when so many decisions have preempted some,
-# and no request has got a token since.
+# Requests may preempt each other for ever: the run ends after this number of decisions that preempt
+# some, if no request has got a token since.
 _MOST_PREEMPTING = 3_000
 # An idle server makes passes, of which each may differ from the one before, or is as that one.
 _MOST_PASSES, _MOST_SETTLED_PASSES = 3_000, 3
