@@ -13,7 +13,7 @@ from sim.contest.measures import Measure
 from sim.metrics.points import chance_of_mean, mean_interval
 from sim.metrics.registry import Better
 
-# The chance that any of the comparisons of a measure shows a difference that there is not.
+# The chance that any comparison of a measure is marked although the two do not differ.
 LEVEL = 0.05
 K = TypeVar("K", bound=Hashable)
 

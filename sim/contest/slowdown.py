@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from sim.core.arrays import Bools, Float64, Int64
-from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
-from sim.latency.features import StepFeatures
+from sim.latency.features import equal_decodes, equal_prefills
 from sim.latency.model import LatencyModel, each_latency
 from sim.metrics.groups import group_masks, jain_index
 from sim.metrics.latencies import finished_mask, request_latencies, status_mask
@@ -94,29 +93,8 @@ def _read_off(tokens: Int64, time_ns: Callable[[int], int]) -> Float64:
 
 
 def _prefill_ns(latency: LatencyModel, prompt: int) -> int:
-    step = StepFeatures(
-        mode=ForwardMode.EXTEND,
-        num_prefill_tokens=prompt,
-        prefill_attention=prompt * prompt,
-        num_prefill_rows=1,
-        num_decode_rows=0,
-        num_decode_context_tokens=0,
-        num_context_tokens=prompt,
-        prefill_rows=((0, prompt),),
-    )
-    return latency.step_ns(step).device_ns
+    return latency.step_ns(equal_prefills(1, 0, prompt)).device_ns
 
 
 def _decode_ns(latency: LatencyModel, context: int) -> int:
-    step = StepFeatures(
-        mode=ForwardMode.DECODE,
-        num_prefill_tokens=0,
-        prefill_attention=0,
-        num_prefill_rows=0,
-        num_decode_rows=1,
-        num_decode_context_tokens=context,
-        num_context_tokens=context,
-        max_decode_context_tokens=context,
-        min_decode_context_tokens=context,
-    )
-    return latency.step_ns(step).device_ns
+    return latency.step_ns(equal_decodes(1, context)).device_ns

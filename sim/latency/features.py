@@ -277,3 +277,15 @@ def graph_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
 def padded_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
     """Rows that the kernels of a step of `num_rows` decode rows compute."""
     return graph_rows(num_rows, graph_sizes) or num_rows
+
+
+def equal_prefills(num_rows: int, cached: int, new: int) -> StepFeatures:
+    """The features of a step that prefills rows which are alike, behind `cached` tokens each."""
+    rows = ((cached, new),) * num_rows
+    return _features(ForwardMode.EXTEND, rows, 0.0, (0, 0, 0), num_rows * (cached + new), 0)
+
+
+def equal_decodes(num_rows: int, context: int) -> StepFeatures:
+    """The features of a step that decodes rows with `context` tokens each, the new one included."""
+    decode = num_rows, context, context
+    return _features(ForwardMode.DECODE, (), 0.0, decode, num_rows * context, 0)

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.latency.features import StepFeatures
+from sim.latency.features import equal_decodes, equal_prefills
 from sim.latency.model import LatencyModel, each_latency
 from sim.scenario.build import BuiltScenario, build
 from sim.sweep.capacity.candidates import REPLICAS, Candidate
@@ -117,17 +116,7 @@ def _prefill_ns(stats: WorkloadStats, latency: LatencyModel) -> float:
     prompt = round(stats.input_tokens.mean)
     new = max(1, round(prompt * (1 - stats.token_hit_pct / 100)))
     cached, rows = prompt - new, max(1, _STEP_TOKENS // new)
-    step = StepFeatures(
-        mode=ForwardMode.EXTEND,
-        num_prefill_tokens=rows * new,
-        prefill_attention=rows * new * (2 * cached + new),
-        num_prefill_rows=rows,
-        num_decode_rows=0,
-        num_decode_context_tokens=0,
-        num_context_tokens=rows * prompt,
-        prefill_rows=((cached, new),) * rows,
-    )
-    return latency.step_ns(step).device_ns / rows
+    return latency.step_ns(equal_prefills(rows, cached, new)).device_ns / rows
 
 
 def _decode_ns(
@@ -145,19 +134,7 @@ def _decode_ns(
     context = round(stats.input_tokens.mean + outputs / 2)
 
     def step_ns(rows: int) -> float:
-        tokens = rows * context
-        step = StepFeatures(
-            mode=ForwardMode.DECODE,
-            num_prefill_tokens=0,
-            prefill_attention=0,
-            num_prefill_rows=0,
-            num_decode_rows=rows,
-            num_decode_context_tokens=tokens,
-            num_context_tokens=tokens,
-            max_decode_context_tokens=context,
-            min_decode_context_tokens=context,
-        )
-        return float(latency.step_ns(step).device_ns)
+        return float(latency.step_ns(equal_decodes(rows, context)).device_ns)
 
     low, high = 1, most
     while limit_ms is not None and low < high:
