@@ -8,7 +8,7 @@ from sim.commands.running.simulate import simulate_built
 from sim.contest.attack.duel import Duel
 from sim.contest.attack.files import TRACE
 from sim.contest.attack.search import Found, attack
-from sim.contest.attack.streams import Limits
+from sim.contest.attack.streams import TraceLimits
 from sim.contest.plan import Contest
 from sim.core.errors import unknown_name
 from sim.core.files import make_folder
@@ -41,7 +41,7 @@ def attack_in(out: Path, contest: Contest, name: str, num_trials: int) -> tuple[
         scratch = Path(stack.enter_context(TemporaryDirectory()))
         duel = Duel(contest, _serve, name, out / TRACE, scratch)
         pool = duel.pool_tokens
-        limits = Limits(
+        limits = TraceLimits(
             duel.unit_s,
             most_prompt=min(_MOST_PROMPT, pool // _PROMPT_SHARE),
             most_output=min(_MOST_OUTPUT, pool // _OUTPUT_SHARE),

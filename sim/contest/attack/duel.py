@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.contest.attack.streams import Limits, Row, Stream, rows_of, trace_text
+from sim.contest.attack.streams import RequestStream, Row, TraceLimits, rows_of, trace_text
 from sim.contest.plan import CONTESTANT, Contest
 from sim.core.arrays import Float64
 from sim.core.request import Status
@@ -75,8 +75,8 @@ class Duel:
         """
         for _ in range(2):
             tokens = max(_SHORT, min(_USUAL_PROMPT, self.pool_tokens // 8))
-            alone = Stream(1, 0.0, 1.0, tokens, 0, 1, 0)
-            rows = rows_of([alone], Limits(1.0, 1, 1, 1, has_priorities=False))
+            alone = RequestStream(1, 0.0, 1.0, tokens, 0, 1, 0)
+            rows = rows_of([alone], TraceLimits(1.0, 1, 1, 1, has_priorities=False))
             logs = self._logs(rows)
             self.pool_tokens = min(int(str(log.meta["max_total_tokens"])) for log in logs)
             for name, log in zip(self.names, logs, strict=True):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from sim.contest.attack.duel import Duel, Outcome
 from sim.contest.attack.shrink import smaller
-from sim.contest.attack.streams import NUM_STREAMS, Limits, Row, Stream, rows_of
+from sim.contest.attack.streams import NUM_STREAMS, RequestStream, Row, TraceLimits, rows_of
 from sim.core.errors import InputError
 from sim.sweep.tune.search import load_optuna
 
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 def attack(
     duel: Duel,
-    limits: Limits,
+    limits: TraceLimits,
     *,
     num_trials: int,
     seed: int,
@@ -78,11 +78,11 @@ def attack(
     return Found(small, found, num_served, num_tried, len(best[1]), best[0])
 
 
-def _streams(trial: Any, limits: Limits) -> Sequence[Stream]:
+def _streams(trial: Any, limits: TraceLimits) -> Sequence[RequestStream]:
     return [_stream(trial, "abc"[place], limits) for place in range(NUM_STREAMS)]
 
 
-def _stream(trial: Any, name: str, limits: Limits) -> Stream:
+def _stream(trial: Any, name: str, limits: TraceLimits) -> RequestStream:
     def whole(what: str, low: int, high: int) -> int:
         return int(trial.suggest_int(f"{name}.{what}", low, max(low, high), log=True))
 
@@ -91,7 +91,7 @@ def _stream(trial: Any, name: str, limits: Limits) -> Stream:
     priority = 0
     if limits.has_priorities:
         priority = trial.suggest_categorical(f"{name}.priority", _PRIORITIES)
-    return Stream(
+    return RequestStream(
         num_requests=whole("num_requests", 1, limits.most_requests),
         begin=trial.suggest_float(f"{name}.begin", 0.0, _MOST_BEGIN),
         gap=trial.suggest_float(f"{name}.gap", *_GAPS, log=True),

@@ -11,7 +11,7 @@ NUM_STREAMS = 3
 _FIRST_SHARED, _FIRST_OWN = 1, 1_000
 
 
-class Limits(NamedTuple):
+class TraceLimits(NamedTuple):
     """The bounds of a search.
 
     Attributes:
@@ -28,11 +28,11 @@ class Limits(NamedTuple):
     has_priorities: bool
 
 
-class Stream(NamedTuple):
+class RequestStream(NamedTuple):
     """Requests that are alike, and come one after another.
 
     Attributes:
-        begin, gap: when the first comes, and how long after it the next; in units of `Limits`.
+        begin, gap: when the first comes, and how long after it the next; in units of `TraceLimits`.
         prompt_tokens: of each request, of which the first `shared_tokens` are equal.
     """
 
@@ -56,13 +56,13 @@ class Row(NamedTuple):
         return str(self.fields["rid"])
 
 
-def rows_of(streams: Sequence[Stream], limits: Limits) -> list[Row]:
+def rows_of(streams: Sequence[RequestStream], limits: TraceLimits) -> list[Row]:
     """The requests of all streams, in order of time; times are whole microseconds."""
     rows = [row for place, each in enumerate(streams) for row in _rows(place, each, limits)]
     return sorted(rows, key=lambda row: (row.arrival_ns, row.rid))
 
 
-def _rows(place: int, stream: Stream, limits: Limits) -> Iterator[Row]:
+def _rows(place: int, stream: RequestStream, limits: TraceLimits) -> Iterator[Row]:
     name = "abc"[place]
     own = stream.prompt_tokens - stream.shared_tokens
     shared = [[_FIRST_SHARED + place, stream.shared_tokens]] if stream.shared_tokens else []

@@ -10,7 +10,7 @@ from sim.contest.attack.duel import Duel
 from sim.contest.attack.explain import explain, sentences
 from sim.contest.attack.search import attack
 from sim.contest.attack.shrink import smaller
-from sim.contest.attack.streams import Limits, Stream, rows_of
+from sim.contest.attack.streams import RequestStream, TraceLimits, rows_of
 from sim.contest.plan import plan_contest
 from sim.des.run import RunOptions
 from sim.scenario.build import build
@@ -57,7 +57,7 @@ def searched(duel, *, num_trials, seed):
 
 
 def limits_of(duel):
-    return Limits(duel.unit_s, 400, 20, 60, has_priorities=duel.has_priorities)
+    return TraceLimits(duel.unit_s, 400, 20, 60, has_priorities=duel.has_priorities)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,10 @@ def test_attack_is_repeated_by_its_seed(duel):
 def test_duel_of_a_scheduler_with_itself_finds_nothing(duel):
     against = duel("lpm")
     against.names = "lpm", "lpm"
-    streams = [Stream(20, 0.0, 0.2, 200, 100, 5, 0), Stream(3, 0.5, 1.0, 300, 0, 5, 0)]
+    streams = [
+        RequestStream(20, 0.0, 0.2, 200, 100, 5, 0),
+        RequestStream(3, 0.5, 1.0, 300, 0, 5, 0),
+    ]
     outcome = against.outcome(rows_of(streams, limits_of(against)))
     assert outcome.score == 0
 
@@ -99,7 +102,10 @@ def test_duel_of_a_scheduler_with_itself_finds_nothing(duel):
 def test_duel_without_an_end_counts_for_nothing(duel):
     """A prompt that no server takes is rejected."""
     against = duel("lpm")
-    assert against.outcome(rows_of([Stream(1, 0, 1, 5000, 0, 5, 0)], limits_of(against))) is None
+    assert (
+        against.outcome(rows_of([RequestStream(1, 0, 1, 5000, 0, 5, 0)], limits_of(against)))
+        is None
+    )
 
 
 class Counting:
@@ -112,8 +118,8 @@ class Counting:
 
 
 def test_smaller_keeps_what_it_takes_and_nothing_else():
-    streams = [Stream(20, 0, 1, 10, 0, 1, 0), Stream(9, 0, 1, 10, 0, 1, 0)]
-    rows = rows_of(streams, Limits(1.0, 10, 1, 20, has_priorities=False))
+    streams = [RequestStream(20, 0, 1, 10, 0, 1, 0), RequestStream(9, 0, 1, 10, 0, 1, 0)]
+    rows = rows_of(streams, TraceLimits(1.0, 10, 1, 20, has_priorities=False))
     left, num_tried = smaller(Counting(), rows, 20.0)
     assert sorted(row.rid for row in left if row.rid[0] == "b") == ["b0"]
     assert sum(row.rid[0] == "a" for row in left) == 18
@@ -122,7 +128,10 @@ def test_smaller_keeps_what_it_takes_and_nothing_else():
 
 def test_sentences_name_what_those_served_first_have(duel):
     against = duel("shortest")
-    streams = [Stream(40, 0.0, 0.05, 100, 0, 1, 0), Stream(1, 0.01, 1.0, 400, 0, 1, 0)]
+    streams = [
+        RequestStream(40, 0.0, 0.05, 100, 0, 1, 0),
+        RequestStream(1, 0.01, 1.0, 400, 0, 1, 0),
+    ]
     outcome = against.outcome(rows_of(streams, limits_of(against)))
     assert outcome.here.rid[outcome.victim] == "b0"
     text = " ".join(sentences(explain(outcome), "shortest", "fcfs"))
