@@ -53,6 +53,27 @@ def test_fairness_aged_requests_are_not_overtaken(scenario, t_ns):
         assert overtaken(served, config, replica) == []
 
 
+def test_fairness_aged_requests_are_not_preempted():
+    """r0 would be the first in the queue again, and be preempted once more by the next request."""
+    config = SchedulerConfig(
+        max_total_tokens=320,
+        page_size=64,
+        max_running_requests=1,
+        schedule_policy="lof",
+        fairness=FairnessT(2 * MS),
+        enable_priority_scheduling=True,
+        schedule_low_priority_values_first=True,
+        priority_scheduling_preemption_threshold=0,
+    )
+    requests = [
+        scripted(f"r{i}", (1000 + i, 20), output=8, priority=3 - i, arrival_ns=i * MS)
+        for i in range(3)
+    ]
+    served = serve(listed(requests), config)
+    assert set(served.log.requests.status) == {"finished"}
+    assert max(served.log.requests.preemptions) <= 1
+
+
 @st.composite
 def floods(draw):
     """Requests with hot prefixes flood a small pool; cold ones trickle in among them."""

@@ -356,7 +356,10 @@ def _choose_victims(
         - adder.budget.total_tokens
     )
     victims: list[SglangRequest] = []
-    least_first = sorted(running.requests, key=lambda r: (-sign * r.priority, -r.entry))
+    # Fairness comes before priorities: a victim that is aged would be first again at once, and the
+    # two could preempt each other for ever.
+    able = [request for request in running.requests if not request.is_aged]
+    least_first = sorted(able, key=lambda r: (-sign * r.priority, -r.entry))
     for request in least_first:
         gap = (request.priority - candidate.priority) * sign
         if gap <= config.priority_scheduling_preemption_threshold:
