@@ -13,7 +13,7 @@ from sim.core.files import make_folder, write_text
 from sim.core.flags import Command, flag_words, split_command
 from sim.engine.server_config import BOTH, PREFILL
 from sim.families import FAMILIES
-from sim.family.launch_command import ServerSettings
+from sim.family.launch_command import ServerSettings, weight_formats
 from sim.family.section import accepted_settings
 from sim.latency.architectures.model_key import variant_of
 from sim.latency.host import host_presets
@@ -95,12 +95,11 @@ def _with_known_model(settings: ServerSettings) -> ServerSettings:
         return settings._replace(model=str(path.resolve()))
     if (variant := variant_of(key)) is None:
         return settings
-    formats = {part: variant.weights for part in ("gemm", "moe") if variant.weights}
     stored = f" with weights of {variant.weights}" if variant.weights else ""
     note = f"model {key} is not known: {variant.model} is taken{stored}"
     return settings._replace(
         model=variant.model,
-        quantization={**formats, **settings.quantization},
+        quantization={**weight_formats(variant.weights), **settings.quantization},
         notes=(note, *settings.notes),
     )
 

@@ -21,7 +21,7 @@ from sim.core.units import MAX_TIME_NS
 from sim.engine.server_config import BOTH
 from sim.families import FAMILIES, open_server_log
 from sim.family import Family
-from sim.family.launch_command import ServerSettings
+from sim.family.launch_command import ServerSettings, weight_formats
 from sim.latency.architectures.model_key import bundled_models, variant_of
 from sim.scenario.load import load_scenario_text, refuse_user_classes
 from sim.server_log.read import ServerLog
@@ -294,8 +294,7 @@ def model_of_log(log: ServerLog, given: str | None) -> tuple[str, dict[str, str]
     if name in bundled_models():
         return name, {}
     if (variant := variant_of(name)) is not None:
-        formats = {part: variant.weights for part in ("gemm", "moe") if variant.weights}
-        return variant.model, formats
+        return variant.model, weight_formats(variant.weights)
     where, hint = ("--model", "") if given else (log.name, " give it with --model:")
     raise InputError(
         f"{where}: model {shorten(name or 'without a name')} is not known:{hint} a Hugging Face id,"

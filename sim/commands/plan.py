@@ -23,10 +23,10 @@ from sim.commands.without_file import (
     check_given,
     check_unused,
     find_gpu,
+    formats_of,
     has_experts,
     refuse_weights,
     scenario_text,
-    weight_formats,
     without_file,
 )
 from sim.core.errors import InputError, KeyPath, dotted, unknown_name
@@ -228,7 +228,7 @@ class Question:
 
     def _latency(self, gpu: "Hardware") -> dict[str, Any]:
         latency: dict[str, Any] = {"kind": "aiconfigurator", "system": gpu.system}
-        formats = weight_formats(self.model or "", self.weights)
+        formats = formats_of(self.model or "", self.weights)
         return {**latency, "quantization": formats} if formats else latency
 
     def _servers(self) -> Mapping[str, str]:

@@ -68,11 +68,14 @@ def find_gpu(name: str) -> "Hardware":
     return found
 
 
-def weight_formats(model: str, weights: str | None) -> dict[str, str]:
+def formats_of(model: str, weights: str | None) -> dict[str, str]:
     """The keys of `latency.quantization` for the format of `--weights`; None: the model's own."""
-    if weights is None:
-        return {}
-    return dict.fromkeys(("gemm", "moe") if has_experts(model) else ("gemm",), weights)
+    from sim.family.launch_command import weight_formats
+
+    formats = weight_formats(weights or "")
+    if not has_experts(model):
+        formats.pop("moe", None)
+    return formats
 
 
 def has_experts(model: str) -> bool:
@@ -195,7 +198,7 @@ class OneServer:
         settings = FAMILIES[name].read_launch(launch, system)
         if settings is None:
             raise InputError(f"--server: {name} has no command that launches it")
-        formats = weight_formats(model, self.weights)
+        formats = formats_of(model, self.weights)
         sections, _ = sections_of(settings._replace(quantization=formats), system)
         return sections
 

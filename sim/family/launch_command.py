@@ -229,6 +229,17 @@ def whole_number(values: dict[str, Any], key: str, flag: str) -> int:
     return number
 
 
+def weight_formats(weights: str) -> dict[str, str]:
+    """The keys of `latency.quantization` for weights of one format; empty: the checkpoint's own.
+
+    In 8 bits, experts whose activations have no stored scales run in the kernels that are measured
+    for blocks of weights, or in such ones (Triton; vLLM 0.33.0, `fused_moe/oracle/fp8.py`). Stored
+    scales, which ModelOpt writes, mean other kernels, three times slower on an H100: the format
+    `fp8` of aiconfigurator-core.
+    """
+    return {"gemm": weights, "moe": {"fp8": "fp8_block"}.get(weights, weights)} if weights else {}
+
+
 def weight_flags(quantization: Mapping[str, str]) -> tuple[str, ...]:
     """The flag for weights that the server quantises as it loads them: `quantization_of` back."""
     return ("--quantization fp8",) if quantization.get("gemm") == "fp8" else ()
@@ -248,7 +259,7 @@ def quantization_of(values: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
         notes.append(f"--kv-cache-dtype {kv_cache} is not simulated: the model's is taken")
     weights = str(values.pop("quantization", "none"))
     if weights == "fp8":
-        formats |= {"gemm": "fp8", "moe": "fp8"}
+        formats |= weight_formats(weights)
         notes.append("--quantization fp8: if the checkpoint itself has fp8, leave gemm and moe out")
     elif weights != "none":
         notes.append(f"--quantization {weights}: the format of the checkpoint is taken")

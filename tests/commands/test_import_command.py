@@ -149,7 +149,7 @@ def test_what_cannot_be_run_is_refused_with_the_reason(paste, server, hardware, 
 @pytest.mark.parametrize(
     ("model", "known", "formats"),
     [
-        ("RedHatAI/Qwen3-32B-FP8-dynamic", "Qwen/Qwen3-32B", {"gemm": "fp8", "moe": "fp8"}),
+        ("RedHatAI/Qwen3-32B-FP8-dynamic", "Qwen/Qwen3-32B", {"gemm": "fp8", "moe": "fp8_block"}),
         ("x/qwen3-32b", "Qwen/Qwen3-32B", None),
     ],
 )

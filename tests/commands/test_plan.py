@@ -383,7 +383,7 @@ def test_plan_of_a_question_has_the_defaults_of_the_servers_on_each_gpu(simulate
     options = asked(model="Qwen/Qwen3-30B-A3B", server="vllm", hardware="h100_sxm", weights="fp8")
     assert simulate("plan", *options, "--hardware", "l40s", *SHORT, "--out", "out").code in {0, 1}
     scenario = yaml.safe_load(Path("out", "scenario.yaml").read_text(encoding="utf-8"))
-    assert scenario["latency"]["quantization"] == {"gemm": "fp8", "moe": "fp8"}
+    assert scenario["latency"]["quantization"] == {"gemm": "fp8", "moe": "fp8_block"}
     assert scenario["plan"]["servers"][0]["gpu_settings"] == {
         gpu: {"scheduler.max_num_batched_tokens": tokens, "scheduler.max_num_seqs": seqs}
         for gpu, tokens, seqs in (("h100_sxm", 8192, 1024), ("l40s", 2048, 256))

@@ -120,7 +120,7 @@ def test_formats_and_what_is_not_known():
         "SGLANG_X=1 SGLANG_RETRACT_DECODE_STEPS=40 python -m sglang.launch_server --model-path m"
         " --quantization fp8 --kv-cache-dtype fp8_e4m3 --port 1 --attention-backend fa3"
     )
-    assert found.quantization == {"kv_cache": "fp8", "gemm": "fp8", "moe": "fp8"}
+    assert found.quantization == {"kv_cache": "fp8", "gemm": "fp8", "moe": "fp8_block"}
     assert found.scheduler["retract_decode_steps"] == 40
     assert found.ignored == ("--port",)
     assert found.unknown == ("SGLANG_X",)

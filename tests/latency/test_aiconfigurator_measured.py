@@ -135,3 +135,17 @@ def test_measured_model_that_cannot_be_run_is_one_line(model, settings, message)
     """An architecture that the package lacks, an unknown name, a split that does not divide."""
     with pytest.raises(InputError, match=message):
         measured(model, **settings)
+
+
+def test_measured_products_of_weights_in_blocks_leave_the_launches_out():
+    """vLLM's were timed with the host's; who asks for them by name gets them."""
+    model, settings = "Qwen/Qwen3-30B-A3B-FP8", {"backend": "vllm", "system": "h100_sxm"}
+    own, plain, in_blocks = (
+        measured(model, **settings, quantization=formats)
+        for formats in ({}, {"gemm": "fp8"}, {"gemm": "fp8_block"})
+    )
+    assert own.source.endswith("; for lack of data gemm in fp8")
+    step = decode(8, 1_024)
+    assert own.step_ns(step) == plain.step_ns(step)
+    # 48 layers have two such products: of 60 us each, with 15 us of them the kernel.
+    assert in_blocks.step_ns(step).device_ns - own.step_ns(step).device_ns > 3e6

@@ -67,6 +67,7 @@ def stand_in(monkeypatch):
             for name, size in weights.items()
         ]
         return SimpleNamespace(
+            config=SimpleNamespace(gemm_quant_mode=SimpleNamespace(name="bfloat16")),
             context_ops=named,
             generation_ops=named,
             _num_layers=32,

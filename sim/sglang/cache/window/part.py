@@ -263,6 +263,12 @@ class WindowPart(MemoryPart):
                 end = min(end, tracked_len - self._settings.window)
         end = max(begin, end) // self._page_size * self._page_size
         end = max(begin, end)
+        if self._pool.free_units + end - begin > self._pool.num_units:
+            raise InputError(
+                "is too small: SGLang ends here (free_group_end of mem_cache/allocator/swa.py),"
+                " because it frees KV of a window twice",
+                key=("scheduler", "swa_full_tokens_ratio"),
+            )
         self._pool.free(end - begin)
         kv.window.window_from = end
 
