@@ -149,3 +149,16 @@ def test_measured_products_of_weights_in_blocks_leave_the_launches_out():
     assert own.step_ns(step) == plain.step_ns(step)
     # 48 layers have two such products: of 60 us each, with 15 us of them the kernel.
     assert in_blocks.step_ns(step).device_ns - own.step_ns(step).device_ns > 3e6
+
+
+def test_measured_latent_attention_of_vllm_on_other_blackwells_is_b200s():
+    """Their own times are longer by what no kernel takes; in SGLang's tables they are not."""
+    model, step = "nvidia/Kimi-K2.5-NVFP4", decode(16, 1_024)
+    settings = {"backend": "vllm", "tp": 4, "moe_tp": 4}
+    b200, b300 = (measured(model, system=system, **settings) for system in ("b200_sxm", "b300_sxm"))
+    assert b300.source.endswith("; latent attention of b200_sxm")
+    assert "latent" not in b200.source
+    assert b300.step_ns(step).device_ns == pytest.approx(b200.step_ns(step).device_ns, rel=0.02)
+    assert (
+        b300.step_ns(prefill(1, 4_096)).device_ns < 1.1 * b200.step_ns(prefill(1, 4_096)).device_ns
+    )

@@ -3,7 +3,8 @@
 The package itself is not imported here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from sim.core.errors import InputError
@@ -22,7 +23,10 @@ class Probe(NamedTuple):
     x: int
 
 
-# How the names of DeepEP's operators end.
+# Engines of the package that time operators, each with its share.
+Handles = Sequence[tuple[Any, float]]
+# How the names of latent attention's operators end, and of DeepEP's.
+_LATENT = "_mla_block"
 _MESSAGES = ("_moe_dispatch", "_moe_combine")
 PREFILL_PROBE = Probe(((2, 3_000), (6, 1_000)), 6_000)
 DECODE_PROBE = Probe(((16, 1_000), (16, 9_000)), 16)
@@ -167,19 +171,21 @@ class PackageEngine:
         remarks: Sequence[str] = (),
         handles: Sequence[tuple[Any, float]] = (),
         *,
+        latent_handle: Any = None,
         experts_scale: float = 1.0,
     ) -> None:
         """Sort the operators of a deployment; NoDataError: there are no times.
 
         `handles` are engines whose times are taken in place of the deployment's own, each with its
-        share; the shares add up to 1. The experts' times are multiplied by `experts_scale`, for
-        another number format.
+        share; the shares add up to 1. Latent attention is timed by `latent_handle`, if there is
+        one. The experts' times are multiplied by `experts_scale`, for another number format.
         """
         self.source = "; ".join((compiled.source, *remarks))
         self.system, self.version = compiled.system, compiled.version
         self.arguments, self.model = compiled.arguments, compiled.model
         self.num_layers = int(self.model._num_layers)
         self._handles = handles or ((compiled.handle, 1.0),)
+        self._latent_handles = ((latent_handle, 1.0),) if latent_handle else self._handles
         self._experts_scale = experts_scale
         self.prefill = self._operators(
             self.model.context_ops, "evaluate_context_ops", PREFILL_PROBE
@@ -193,36 +199,50 @@ class PackageEngine:
             operators.messages_ms(1)
 
     def _operators(self, operators: Any, evaluate: str, probe: Probe) -> OperatorList:
-        functions = [(getattr(handle, evaluate), share) for handle, share in self._handles]
         names = [operator._name for operator in operators]
+        handles = [
+            self._latent_handles if name.endswith(_LATENT) else self._handles for name in names
+        ]
         num_ranks = self.arguments.get("attention_dp_size", 1)
-        left_out = _counted_twice(names, num_ranks)
         return OperatorList(
             names,
-            self._timed(functions),
+            self._timed(handles, evaluate),
             probe,
             num_ranks=num_ranks,
-            left_out=left_out,
+            left_out=_counted_twice(names, num_ranks),
             experts_scale=self._experts_scale,
         )
 
-    def _timed(self, functions: Sequence[tuple[Callable[..., Any], float]]) -> TimeOperators:
+    def _timed(self, handles: Sequence[Handles], evaluate: str) -> TimeOperators:
+        """What times operators at some places, of which each has its engines in `handles`."""
+
         def time_ms(
             places: list[int], num_rows: int, num_tokens: int, prefix: int = 0, x: int = 0
         ) -> float:
             total_ms = 0.0
-            for evaluate, share in functions:
-                try:
-                    times = evaluate(
-                        places, batch_size=num_rows, s=num_tokens, prefix=prefix, x=x or None
-                    )
-                except (RuntimeError, ValueError) as error:
-                    reason = f"{self.source}: no data: {reason_of(error, self.system)}"
-                    raise NoDataError(reason, key=("latency",)) from None
-                total_ms += share * sum(operator_ms for _, operator_ms, _, _ in times)
+            for engines, theirs in groupby(places, key=handles.__getitem__):
+                of_one_kind = list(theirs)
+                for handle, share in engines:
+                    try:
+                        times = getattr(handle, evaluate)(
+                            of_one_kind,
+                            batch_size=num_rows,
+                            s=num_tokens,
+                            prefix=prefix,
+                            x=x or None,
+                        )
+                    except (RuntimeError, ValueError) as error:
+                        reason = f"{self.source}: no data: {reason_of(error, self.system)}"
+                        raise NoDataError(reason, key=("latency",)) from None
+                    total_ms += share * sum(operator_ms for _, operator_ms, _, _ in times)
             return float(total_ms)
 
         return time_ms
+
+
+def has_latent_attention(compiled: Compiled) -> bool:
+    """Whether its layers have latent attention, which the package times as one operator."""
+    return any(operator._name.endswith(_LATENT) for operator in compiled.model.context_ops)
 
 
 def _counted_twice(names: Sequence[str], num_ranks: int) -> list[str]:

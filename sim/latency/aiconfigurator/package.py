@@ -27,7 +27,12 @@ from sim.latency.aiconfigurator.deployment import (
     spreads_around,
     what_there_is,
 )
-from sim.latency.aiconfigurator.operators import Compiled, NoDataError, PackageEngine
+from sim.latency.aiconfigurator.operators import (
+    Compiled,
+    NoDataError,
+    PackageEngine,
+    has_latent_attention,
+)
 from sim.latency.config import Parallelism
 
 _DISTRIBUTION = "aiconfigurator-core"
@@ -62,14 +67,15 @@ def open_engine(deployment: ModelDeployment) -> PackageEngine:
     it has. `source` names each of these substitutes.
     """
     formats = dict(deployment.quantization)
-    replaced = _without_launches(deployment)
+    products = _without_launches(deployment)
     errors = []
-    for lacking in _SUBSTITUTES[deployment.moe_a2a_backend]:
-        substitute = {**replaced, **lacking}
-        wanted = deployment._replace(quantization=tuple({**formats, **substitute}.items()))
+    for substitute in _SUBSTITUTES[deployment.moe_a2a_backend]:
+        own = deployment._replace(quantization=tuple({**formats, **substitute}.items()))
+        wanted = own._replace(quantization=(*own.quantization, *products.items()))
         try:
             scale = _experts_scale(deployment, wanted) if "moe" in substitute else 1.0
-            return _open(wanted, [f"{kind} in {name}" for kind, name in substitute.items()], scale)
+            remarks = [f"{kind} in {name}" for kind, name in {**substitute, **products}.items()]
+            return _open(wanted, _of_clean_latent_attention(own), remarks, scale)
         except NoDataError as error:
             errors.append(error)
     with naming_what_there_is(deployment):
@@ -101,6 +107,18 @@ def _without_launches(deployment: ModelDeployment) -> dict[str, str]:
     return {"gemm": "fp8"} if in_blocks else {}
 
 
+def _of_clean_latent_attention(deployment: ModelDeployment) -> ModelDeployment:
+    """The deployment whose times of latent attention (MLA) are taken for this one.
+
+    vLLM 0.24's on B300, GB200 and GB300 are 50 us longer than on a B200, and prefills 1.4 times as
+    long, with the same kernels. That is how they were measured: GB300's of vLLM 0.27 are B200's
+    within 2 us, and in SGLang's tables these GPUs are no slower than a B200.
+    """
+    if deployment.backend == "vllm" and deployment.system in {"b300_sxm", "gb200", "gb300"}:
+        return deployment._replace(system="b200_sxm")
+    return deployment
+
+
 def _experts_scale(deployment: ModelDeployment, substitute: ModelDeployment) -> float:
     """Time of the deployment's experts as a share of the substitute's; at most 1."""
     taken, own = (
@@ -110,14 +128,24 @@ def _experts_scale(deployment: ModelDeployment, substitute: ModelDeployment) -> 
 
 
 def _open(
-    deployment: ModelDeployment, remarks: Sequence[str], experts_scale: float
+    deployment: ModelDeployment,
+    latent: ModelDeployment,
+    remarks: Sequence[str],
+    experts_scale: float,
 ) -> PackageEngine:
     parts = [f"for lack of data {' and '.join(remarks)}"] if remarks else []
     if experts_scale < 1:
         parts.append(f"experts' times x {experts_scale:.4g}")
     compiled = _compile(deployment)
+    latent_handle = None
+    if latent != deployment and has_latent_attention(compiled):
+        latent_handle = _compile(latent).handle
+        if latent.system != deployment.system:
+            parts.append(f"latent attention of {latent.system}")
     try:
-        return PackageEngine(compiled, parts, experts_scale=experts_scale)
+        return PackageEngine(
+            compiled, parts, latent_handle=latent_handle, experts_scale=experts_scale
+        )
     except NoDataError:
         if deployment.moe_a2a_backend == "none":
             raise
