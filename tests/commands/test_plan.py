@@ -165,7 +165,7 @@ def test_plan_lists_what_cannot_run_with_its_reason(simulate, inline, folder):
     assert ended.code == 0
     lines = ended.out.splitlines()
     refused = lines[lines.index("1 cannot run:") + 1]
-    assert refused.startswith("  h100-sxm, sglang: ")
+    assert refused.startswith("  h100-sxm, tp 1, sglang: ")
     assert "llama-3.1-70b does not fit" in refused
 
 

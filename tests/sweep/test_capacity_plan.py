@@ -99,7 +99,7 @@ def test_disaggregated_servers_are_all_pairs_of_degrees(base_text):
     assert pools["prefill"].scenario.scheduler.max_running_requests != 7
     settings = plan.settings(split[1], (1, 1))
     assert settings["transfer"] == {"bandwidth_gb_s": 5.0}
-    assert in_words(split[1]) == "any, prefill, decode dp 2, sglang"
+    assert in_words(split[1]) == "any, prefill tp 1, decode dp 2, sglang"
 
 
 def test_loads_are_the_time_that_the_traffic_takes(base_text):

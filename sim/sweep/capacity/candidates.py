@@ -275,4 +275,4 @@ def in_words(candidate: Candidate) -> str:
 
 
 def _degrees_in_words(degrees: Mapping[str, int]) -> list[str]:
-    return [f"{name} {value}" for name, value in degrees.items() if value != 1]
+    return [f"{name} {value}" for name, value in degrees.items() if value != 1] or ["tp 1"]
