@@ -1,0 +1,238 @@
+"""A store for KV pages that servers write to and read from: what it keeps, and how long it takes.
+
+A read or a write of pages takes a latency for each round of `pages_at_once` pages, then their bytes
+at the bandwidth of its direction. Those that run at the same time share this bandwidth evenly. An
+operation finds, and changes, what the store keeps when it ends.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How large and how fast a store is.
+
+    Attributes:
+        capacity_pages: pages that fit; None: any number. The least recently read or written ones
+            make room.
+        lookup_ns: time to look up the pages of a prompt.
+        read_latency_ns, write_latency_ns: time before the first byte.
+        read_ns_per_page, write_ns_per_page: time to transfer a page at full bandwidth.
+        pages_at_once: pages of one operation that are waited for together.
+        failed_read_share: the share of pages whose read fails.
+        failed_write_share: the share of writes that fail.
+        seed: draws which of them.
+    """
+
+    capacity_pages: int | None = None
+    lookup_ns: float = 0.0
+    read_latency_ns: float = 0.0
+    write_latency_ns: float = 0.0
+    read_ns_per_page: float = 0.0
+    write_ns_per_page: float = 0.0
+    pages_at_once: int = 1
+    failed_read_share: float = 0.0
+    failed_write_share: float = 0.0
+    seed: int = 0
+
+
+class Job:
+    """An operation that takes time.
+
+    Attributes:
+        end: called when it ends.
+        work_ns: what it has to transfer, as time at full bandwidth.
+    """
+
+    def __init__(self, end: Callable[[], None], work_ns: float) -> None:
+        self.end: Final = end
+        self.work_ns = work_ns
+
+
+class Direction:
+    """The bandwidth of reads or of writes: what is transferred at the same time has equal shares.
+
+    Attributes:
+        jobs: what is transferred now, in order of its start.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self._since_ns = 0
+
+    def _pass_time(self, now_ns: int) -> None:
+        share = (now_ns - self._since_ns) / max(len(self.jobs), 1)
+        for job in self.jobs:
+            job.work_ns -= share
+        self._since_ns = now_ns
+
+    def begin(self, job: Job, now_ns: int) -> None:
+        self._pass_time(now_ns)
+        self.jobs.append(job)
+
+    def first(self) -> tuple[int, Job] | None:
+        """When the first of the jobs ends, and which; None: there is none."""
+        if not self.jobs:
+            return None
+        job = min(self.jobs, key=_work_of)
+        return self._since_ns + max(round(job.work_ns * len(self.jobs)), 0), job
+
+    def end(self, job: Job, now_ns: int) -> None:
+        self._pass_time(now_ns)
+        self.jobs.remove(job)
+
+    def end_ns(self, job: Job) -> int:
+        """When a job that is transferred now ends if none begins before."""
+        works = [min(other.work_ns, job.work_ns) for other in self.jobs]
+        return self._since_ns + max(round(sum(works)), 0)
+
+
+def _work_of(job: Job) -> float:
+    return job.work_ns
+
+
+class Store:
+    """Pages by their keys, the least recently used one first.
+
+    Its time goes on when a server says so (`advance`). Servers say it in the order of time.
+
+    Attributes:
+        settings: see above.
+        now_ns: how far its time has come.
+        starters: called before time goes on: each starts what its server has given it to do.
+    """
+
+    def __init__(self, settings: StoreSettings, draw: Callable[[], float]) -> None:
+        """`draw`: draws numbers from 0 to below 1, which decide what fails."""
+        self.settings = settings
+        self.now_ns = 0
+        self.starters: list[Callable[[], None]] = []
+        self._pages: dict[int, None] = {}
+        self._draw = draw
+        # When latencies end, a number that keeps their order, the job, and where it goes on.
+        self._latencies: list[tuple[int, int, Job, Direction | None]] = []
+        self._num_jobs = 0
+        self._reads, self._writes = Direction(), Direction()
+
+    # ---- time ----------------------------------------------------------------------------------
+
+    def advance(self, now_ns: int) -> None:
+        """End all that ends until now."""
+        for start in self.starters:
+            start()
+        while True:
+            event_ns, job, direction = self._next()
+            if job is None or event_ns > now_ns:
+                break
+            self.now_ns = event_ns
+            if direction is not None:
+                direction.end(job, event_ns)
+                job.end()
+                continue
+            _, _, job, direction = heapq.heappop(self._latencies)
+            if direction is None:
+                job.end()
+            else:
+                direction.begin(job, event_ns)
+        self.now_ns = max(self.now_ns, now_ns)
+
+    def _next(self) -> tuple[int, Job | None, Direction | None]:
+        """When something happens next, to which job, and the direction that it ends in, if any."""
+        event_ns, event_job, where = 0, None, None
+        if self._latencies:
+            event_ns, _, event_job, _ = self._latencies[0]
+        for direction in (self._reads, self._writes):
+            first = direction.first()
+            if first is not None and (event_job is None or first[0] < event_ns):
+                (event_ns, event_job), where = first, direction
+        return event_ns, event_job, where
+
+    def end_ns(self, job: Job) -> int:
+        """The earliest time at which a job may end; it ends later if others begin before."""
+        for direction in (self._reads, self._writes):
+            if job in direction.jobs:
+                return direction.end_ns(job)
+        for latency_ns, _, each, _ in self._latencies:
+            if each is job:
+                return latency_ns + round(job.work_ns)
+        return self.now_ns
+
+    def _begin(self, job: Job, latency_ns: float, direction: Direction | None) -> Job:
+        if direction is not None and not direction.jobs and not self._awaits(direction):
+            # Alone, it takes a whole number of nanoseconds in all.
+            whole_ns = round(latency_ns + job.work_ns)
+            latency_ns = min(int(latency_ns), whole_ns)
+            job.work_ns = whole_ns - latency_ns
+        self._num_jobs += 1
+        end_ns = self.now_ns + round(latency_ns)
+        heapq.heappush(self._latencies, (end_ns, self._num_jobs, job, direction))
+        return job
+
+    def _awaits(self, direction: Direction) -> bool:
+        return any(each[3] is direction for each in self._latencies)
+
+    def _rounds(self, num_pages: int) -> int:
+        return -(-num_pages // self.settings.pages_at_once)
+
+    # ---- operations ----------------------------------------------------------------------------
+
+    def look_up(self, end: Callable[[], None]) -> Job:
+        """Begin to look up pages; in the end, `num_found` says how many there are."""
+        return self._begin(Job(end, 0.0), self.settings.lookup_ns, None)
+
+    def read(self, num_pages: int, end: Callable[[], None]) -> Job:
+        """Begin to read pages; in the end, `take` says how many came."""
+        settings = self.settings
+        latency_ns = self._rounds(num_pages) * settings.read_latency_ns
+        return self._begin(Job(end, num_pages * settings.read_ns_per_page), latency_ns, self._reads)
+
+    def write(self, keys: Sequence[int], end: Callable[[], None]) -> Job:
+        """Begin to write pages, without those that are there; in the end, `keep` them."""
+        settings = self.settings
+        num_pages = self.num_missing(keys)
+        latency_ns = self._rounds(num_pages) * settings.write_latency_ns
+        work_ns = num_pages * settings.write_ns_per_page
+        return self._begin(Job(end, work_ns), latency_ns, self._writes)
+
+    # ---- pages ---------------------------------------------------------------------------------
+
+    @property
+    def num_pages(self) -> int:
+        return len(self._pages)
+
+    def num_found(self, keys: Sequence[int]) -> int:
+        """How many of the first pages are there."""
+        for i, key in enumerate(keys):
+            if key not in self._pages:
+                return i
+        return len(keys)
+
+    def num_missing(self, keys: Sequence[int]) -> int:
+        return sum([key not in self._pages for key in keys])
+
+    def take(self, keys: Sequence[int]) -> int:
+        """How many of the first pages a read has brought."""
+        share = self.settings.failed_read_share
+        for i, key in enumerate(keys):
+            if key not in self._pages or (share and self._draw() < share):
+                return i
+            self._use(key)
+        return len(keys)
+
+    def keep(self, keys: Sequence[int], *, num_new: int) -> bool:
+        """A write of these pages ends; False: it has failed."""
+        share, capacity = self.settings.failed_write_share, self.settings.capacity_pages
+        if num_new and share and self._draw() < share:
+            return False
+        for key in keys:
+            self._use(key)
+            if capacity is not None and len(self._pages) > capacity:
+                del self._pages[next(iter(self._pages))]
+        return True
+
+    def _use(self, key: int) -> None:
+        self._pages.pop(key, None)
+        self._pages[key] = None
