@@ -172,6 +172,21 @@ SGLANG = (
         ),
         _has("copy_s_per_token"),
     ),
+    Feature(
+        "storage",
+        {
+            "store": {"read_tokens_per_s": 1e6, "write_tokens_per_s": 1e6},
+            **_scheduler(
+                host_cache={
+                    "ratio": 2,
+                    "load_tokens_per_s": 1e6,
+                    "storage": {"prefetch_threshold": 16},
+                },
+                disaggregation_decode_enable_radix_cache=True,
+            ),
+        },
+        _has("store"),
+    ),
     _servers_of("prefill"),
     _servers_of("decode"),
     Feature("stages", _STAGES, lambda case: case.get("stages", 1) > 1),

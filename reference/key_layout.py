@@ -1,5 +1,6 @@
 """Which page of the reference describes which section of a scenario, and in which order."""
 
+from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
 from pydantic import BaseModel
@@ -32,6 +33,7 @@ from sim.scenario.search_sections import (
     UniformRange,
 )
 from sim.scenario.servers_section import PoolSection, RouterConfig, TransferSection
+from sim.scenario.store_section import StoreSection
 from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import GiveUp, MixPart, SystemPrompts, WorkloadConfig
@@ -70,12 +72,19 @@ def _family_page(name: str) -> KeyPage:
     """The page of a family's scheduler section, followed by the sections inside it."""
     title = f"scheduler, family {name}"
     model = FAMILIES[name].section()
-    inside = [
-        Section(key.replace("_", " "), tuple(models))
-        for key, field in model.model_fields.items()
-        if (models := _models(field.annotation))
-    ]
-    return KeyPage(f"scheduler-{name}", f"Keys of {title}", (Section(title, (model,)), *inside))
+    sections = (Section(title, (model,)), *_inside(model, ""))
+    return KeyPage(f"scheduler-{name}", f"Keys of {title}", sections)
+
+
+def _inside(model: type[BaseModel], title: str) -> Iterator[Section]:
+    """The sections inside a section, and those inside of them."""
+    for key, field in model.model_fields.items():
+        models = _models(field.annotation)
+        if models:
+            name = f"{title} {key.replace('_', ' ')}".strip()
+            yield Section(name, tuple(models))
+            for each in models:
+                yield from _inside(each, name)
 
 
 PAGES = (
@@ -87,6 +96,7 @@ PAGES = (
             _section("acceptance", AcceptanceSection),
             _section("pools", PoolSection),
             _section("transfer", TransferSection),
+            _section("store", StoreSection),
             _section("slo", SloSection),
             _section("edge", EdgeSection),
         ),

@@ -64,7 +64,8 @@ class BaseScheduler(Generic[R]):
         poll_interval: see `sim.engine.live_requests.InputQueue`.
         ends_in_batch_order: a prefill row that ends gives back its KV before later rows of the
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
-        has_limits: requests may be dropped because too many wait, or because they are late.
+        has_limits: requests may be dropped because too many wait, or because they are late; or more
+            happens when a request enters the queue, so that only a decision takes it in.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
         goes_row_by_row: its launches are `RowLaunch`es, and each row has counters of its own (see
             `sim.engine.results`).

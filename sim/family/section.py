@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError, describe, shorten
 from sim.engine.server_config import BOTH, ServerConfig
+from sim.engine.store import StoreSettings
 from sim.latency.wrappers import LoadTimes
 from sim.user.objects import FailAt, names_class
 from sim.validation import StrictModel
@@ -192,6 +193,15 @@ class ServerSection(StrictModel):
         self, config: Any, find_model: "Callable[[], ModelShape | None]", num_devices: int
     ) -> Any:
         """The result of `config`, with how long copies between the device and host memory take."""
+        return config
+
+    @property
+    def uses_store(self) -> bool:
+        """Whether servers keep KV in the scenario's `store`."""
+        return False
+
+    def with_store(self, config: Any, store: StoreSettings) -> Any:
+        """The result of `config`, with a store."""
         return config
 
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:

@@ -266,6 +266,10 @@ def scheduler_config_with_pool(
     stages = parallelism(scenario.latency).pp
     if stages > 1:
         settings = section.pipeline_config(settings, stages)
+    if scenario.store is not None and section.uses_store:
+        is_known = scenario.model is not None
+        store = scenario.store.settings(settings.page_size, find_model() if is_known else None)
+        settings = section.with_store(settings, store)
     config: ServerConfig = section.with_user_code(settings, base_dir, fail_at)
     drafts = section.drafts
     if drafts is None or scenario.acceptance is None:

@@ -29,6 +29,7 @@ from sim.latency.host import HostSection, host_preset
 from sim.metrics.series import Edge
 from sim.scenario.acceptance_section import AcceptanceSection
 from sim.scenario.servers_section import Pools, RoundRobinConfig, RouterConfig, TransferSection
+from sim.scenario.store_section import Store
 from sim.validation import KeysError, StrictModel
 from sim.workload import MAX_REQUESTS
 from sim.workload.config import WorkloadConfig
@@ -206,6 +207,10 @@ class Scenario(StrictModel):
     scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
     """Settings of every replica's scheduler. Its keys depend on its `family`, which may be
     `module:Class` (docs/how-to/plug-in.md#family)."""
+    store: Store | None = None
+    """A store of KV below the servers' host memory: the name of a preset, such as `nvme`; a
+    section; or a section with `preset: NAME`, whose other keys replace the preset's. It goes
+    together with `scheduler.host_cache.storage`. Each server has one of its own."""
     acceptance: AcceptanceSection | None = None
     """How many draft tokens are accepted. Required with speculative decoding, and not used without
     it."""
@@ -261,6 +266,10 @@ class Scenario(StrictModel):
                 "hardware",
             )
         self.scheduler.check_model(is_known=self.model is not None)
+        if self.scheduler.uses_store != (self.store is not None):
+            raise KeysError(
+                "store and scheduler.host_cache.storage need each other", "store", "scheduler"
+            )
         if self.transfer is not None:
             raise KeysError("transfer needs pools of prefill and decode servers", "transfer")
         if self.scheduler.drafts is not None and self.acceptance is None:

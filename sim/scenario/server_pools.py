@@ -65,7 +65,18 @@ def pool_data(data: Data, name: str) -> Data:
     pools = cast("Mapping[str, Data]", data[_OWN])
     own = {key: value for key, value in pools[name].items() if key != "role"}
     shared = {key: value for key, value in data.items() if key not in _SHARED}
-    return cast("Data", _merged(shared, own))
+    merged = cast("Data", _merged(shared, own))
+    if not _uses_store(merged):
+        merged.pop("store", None)
+    return merged
+
+
+def _uses_store(data: Data) -> bool:
+    """Whether a pool's servers make use of the store, which may be there for another pool."""
+    section: YamlValue = data
+    for key in ("scheduler", "host_cache", "storage"):
+        section = section.get(key) if isinstance(section, dict) else None
+    return section is not None
 
 
 def _merged(shared: YamlValue, own: YamlValue) -> YamlValue:

@@ -116,7 +116,12 @@ def check_host_memory(root: RadixNode, host: HostTree) -> None:
         InvariantError: an invariant is broken; the message names it.
     """
     memory, page_size = host.memory, host.memory.pool.page_size
-    num_copied = 0
+    num_copied = num_held = 0
+    locks: Counter[RadixNode] = Counter()
+    if host.storage is not None:
+        num_held = host.storage.num_held_pages() * page_size
+        for end, start in host.storage.locks():
+            locks.update(_path(end, start))
     for node in _nodes(root):
         copied = node.host.pages is not None
         require(node.on_device or copied, "a node has KV neither on the device nor in host memory")
@@ -127,8 +132,8 @@ def check_host_memory(root: RadixNode, host: HostTree) -> None:
                 not copied or _has_copy_above(node), "a node has a copy, but its parent has none"
             )
         if not node.on_device:
-            _check_host_node(node)
-    require(num_copied == memory.used_tokens, "a host page is lost or used twice")
+            _check_host_node(node, locks[node])
+    require(num_copied + num_held == memory.used_tokens, "a host page is lost or used twice")
     for part in memory.parts:
         _check_part(root, part)
 
@@ -166,13 +171,22 @@ def _has_copy_above(node: RadixNode) -> bool:
     return parent is not None and (parent.parent is None or parent.host.pages is not None)
 
 
-def _check_host_node(node: RadixNode) -> None:
+def _path(end: RadixNode, start: int) -> Iterator[RadixNode]:
+    """The nodes up to `end` that are behind the first `start` tokens."""
+    node = end
+    while node.parent is not None and node.end > start:
+        yield node
+        node = node.parent
+
+
+def _check_host_node(node: RadixNode, num_locks: int) -> None:
+    """`num_locks`: locks of its copy by what goes to a store, or comes from there."""
     parent = node.required_parent()
     require(not node.children, "a node on the device is below a node that is not")
     require(not (node.num_locks or len(node.pages)), "an evicted node is locked or has pages")
-    require(not node.host.num_locks, "a host lock is left although its load is done")
+    require(node.host.num_locks == num_locks, "a host lock is left although its load is done")
     require(node.end == parent.end + len(node.token_ids), "a host node's end is wrong")
-    findable = bool(node.host.children) or node.host.queued
+    findable = bool(node.host.children or num_locks) or node.host.queued
     require(findable, "an unlocked leaf is missing from host memory's eviction queue")
 
 

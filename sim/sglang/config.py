@@ -179,8 +179,8 @@ class SchedulerConfig(SchedulerSettings):
         """All settings as plain values; a user's own rule is given by its name.
 
         `micro_batches` and `speculation` are left out, because they are no settings; `window`,
-        `states` and the settings of speculative decoding, if there is none; and those of a role, if
-        the server computes whole requests.
+        `states`, storage and the settings of speculative decoding, if there is none; and those of a
+        role, if the server computes whole requests.
         """
         settings = asdict(replace(self, user=_BUILT_IN, speculation=None, engine=None))
         del settings["user"], settings["micro_batches"], settings["speculation"]
@@ -190,6 +190,8 @@ class SchedulerConfig(SchedulerSettings):
             settings["engine"] = str(self.engine.folder)
         if self.window is None:
             del settings["window"]
+        if self.host_cache is not None and self.host_cache.storage is None:
+            del settings["host_cache"]["storage"]
         if self.speculative_algorithm is None:
             for key in SPECULATIVE_KEYS:
                 del settings[key]

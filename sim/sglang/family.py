@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
+    from sim.engine.store import Store
     from sim.installed.scheduler import EngineScheduler
     from sim.server_log.records import LoggedServer
     from sim.sglang.config import SchedulerConfig
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
     from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
+
+
+def _store_of(config: "SchedulerConfig") -> "Store | None":
+    """The store below host memory; None: there is none."""
+    storage = None if config.host_cache is None else config.host_cache.storage
+    if storage is None:
+        return None
+    from random import Random
+
+    from sim.engine.store import Store
+
+    return Store(storage.store, Random(storage.store.seed).random)
 
 
 class SglangFamily(Family):
@@ -60,7 +73,7 @@ class SglangFamily(Family):
         from sim.sglang.cache.build import build_kv_memory
         from sim.sglang.policies.policy import build_policy
 
-        kv = build_kv_memory(config, pool)
+        kv = build_kv_memory(config, pool, _store_of(config))
         steps = None
         if config.speculation is not None:
             from sim.sglang.scheduler.decode import DraftSteps

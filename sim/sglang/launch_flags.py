@@ -10,6 +10,7 @@ Flags of roles are those of SGLang 0.5.23 (`arg_groups/fields/disagg.py`), flags
 of sglang-router 0.3.2 (`sglang_router/router_args.py`).
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.rules import PackConfig, PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.speculation import KEY, speculative_settings
+from sim.sglang.section.storage import STORAGE_EXTRA, StorageSection
 from sim.sglang.version_rules import NEWEST
 from sim.user.objects import UserClass
 from sim.validation import launch_keys
@@ -144,7 +146,21 @@ def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
     if host_cache.capacity_tokens is None:
         ratio = DEFAULT_RATIO if host_cache.ratio is None else host_cache.ratio
         flags.append(f"--{HOST_CACHE_OPTIONS['ratio']} {ratio}")
-    return [*flags, f"--{HOST_CACHE_OPTIONS['write_policy']} {host_cache.write_policy}"]
+    flags.append(f"--{HOST_CACHE_OPTIONS['write_policy']} {host_cache.write_policy}")
+    return flags + _storage_flags(host_cache.storage)
+
+
+def _storage_flags(storage: StorageSection | None) -> list[str]:
+    """Flags for the store below it, but for the backend's name, which the scenario does not say."""
+    if storage is None:
+        return []
+    given = storage.model_dump(exclude_defaults=True)
+    extra = {key: given.pop(key) for key in STORAGE_EXTRA if key in given}
+    flags = ['--hicache-storage-backend "$STORE"']
+    flags += [f"{flag_of(f'hicache_storage_{key}')} {value}" for key, value in given.items()]
+    if extra:
+        flags.append(f"--hicache-storage-backend-extra-config '{json.dumps(extra)}'")
+    return flags
 
 
 def _host_cache_without_flag(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:

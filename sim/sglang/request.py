@@ -142,6 +142,8 @@ class SglangRequest(Request):
         in_mixed_step: with drafts: the last result of the request came from a mixed step. That
             result's token counts as computed, too, but not if the request has ended with it.
         is_given_up: the request's client has given up, or it has waited or run for too long.
+        looked_up_len: cached tokens when the store was last asked for those that follow them.
+        num_lookups: how often it was asked again, in place of an admission or after a miss.
     """
 
     __slots__ = (
@@ -153,9 +155,11 @@ class SglangRequest(Request):
         "in_mixed_step",
         "is_given_up",
         "kv",
+        "looked_up_len",
         "matched_len",
         "may_overdraw",
         "num_computed",
+        "num_lookups",
     )
 
     def __init__(
@@ -170,6 +174,7 @@ class SglangRequest(Request):
         self.may_overdraw = False
         self.first_pass = -1
         self.num_computed = 0
+        self.looked_up_len = self.num_lookups = 0
         self.in_mixed_step = self.is_given_up = False
 
 

@@ -157,6 +157,17 @@ def test_launch_with_host_memory(keys, flags, without_flag):
     assert launch.without_flag == without_flag
 
 
+def test_launch_with_a_store_names_its_settings_but_not_the_backend():
+    """The scenario says how fast the store is, and not what it is."""
+    storage = {"prefetch_policy": "best_effort", "prefetch_threshold": 64}
+    launch = launched(host_cache={**HOST_CACHE["host_cache"], "storage": storage})
+    assert launch.flags[-3:] == (
+        '--hicache-storage-backend "$STORE"',
+        "--hicache-storage-prefetch-policy best_effort",
+        """--hicache-storage-backend-extra-config '{"prefetch_threshold": 64}'""",
+    )
+
+
 def test_launch_gives_what_was_searched_even_if_it_is_the_default():
     """So that the command says all that was found; a switch that is off has nothing to say."""
     launch = launched(["schedule_policy", "clip_max_new_tokens", "enable_mixed_chunk"])

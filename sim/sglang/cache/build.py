@@ -7,6 +7,7 @@ state at the end of its prefix is looked at.
 """
 
 from sim.engine.page_pool import PageCounts, PageIds, PagePool
+from sim.engine.store import Store
 from sim.sglang.cache.host.part import HostPart
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
@@ -14,6 +15,7 @@ from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.pool_tree import UnitPool
 from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
 from sim.sglang.cache.states import StatePart, StateTree
+from sim.sglang.cache.storage.tier import StorageTier
 from sim.sglang.cache.tree.eviction import EVICTION_POLICIES, LeafQueue
 from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
 from sim.sglang.cache.tree.radix_cache import RadixCache
@@ -25,23 +27,34 @@ from sim.sglang.config import SchedulerConfig, compares_pairs
 _LOADS_OF_STATE = 2
 
 
-def build_kv_memory(config: SchedulerConfig, pool: PagePool) -> KVCacheManager:
-    """The KV memory of a server; `pool`: the pages of layers with full attention."""
+def build_kv_memory(
+    config: SchedulerConfig, pool: PagePool, store: Store | None = None
+) -> KVCacheManager:
+    """The KV memory of a server.
+
+    Args:
+        config: the server's settings.
+        pool: the pages of layers with full attention.
+        store: the store below host memory; None: there is none.
+    """
     # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's
     # mem_cache/unified_cache/unified_tree_core.py.
     pairs = config.states is None and compares_pairs(config.speculative_algorithm)
     tree = None if config.disable_radix_cache else RadixCache(pool, _leaves(config))
     parts: list[MemoryPart] = []
-    host = None
+    host = storage = None
     if config.host_cache is not None and tree is not None:
         host = HostTree(tree, config.host_cache, _host_pool(config.host_cache, pool))
-        parts.append(HostPart(host))
+        settings = config.host_cache.storage
+        if settings is not None and store is not None:
+            storage = StorageTier(host, settings, store, compares_pairs=pairs)
+        parts.append(HostPart(host, storage))
     if config.window is not None:
         parts.append(_window_part(config, config.window, tree, host, pairs=pairs))
     if config.states is not None and tree is not None:
         parts.append(_state_part(config, config.states, tree, host))
     cache = NoPrefixCache() if tree is None else tree
-    return KVCacheManager(pool, cache, parts, compares_pairs=pairs)
+    return KVCacheManager(pool, cache, parts, compares_pairs=pairs, storage=storage)
 
 
 def _leaves(config: SchedulerConfig) -> LeafQueue:

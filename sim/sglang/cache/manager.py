@@ -12,6 +12,7 @@ from sim.engine.page_pool import CacheListener, KeysOf, PagePool
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.part import MemoryPart
+from sim.sglang.cache.storage.tier import StorageTier
 from sim.sglang.cache.tree.prefix_cache import Pairs, PrefixCache, pairs_of
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import RadixNode
@@ -31,9 +32,14 @@ class KVCacheManager(KVPages):
         parts: Sequence[MemoryPart] = (),
         *,
         compares_pairs: bool = False,
+        storage: StorageTier | None = None,
     ) -> None:
-        """`compares_pairs`: the cache compares pairs of tokens (see `Pairs`)."""
+        """`compares_pairs`: the cache compares pairs of tokens (see `Pairs`).
+
+        `storage`: what is below host memory; None: nothing.
+        """
         super().__init__(pool, cache, parts)
+        self.storage = storage
         self.compares_pairs = compares_pairs
         # A sequence has one pair fewer than tokens.
         self._fewer = int(compares_pairs)

@@ -145,6 +145,10 @@ class KVPages(KVMemory):
         return (end - self.ceil_page(prefix_len)) // self.page_size
 
     def _add_pages(self, kv: RequestKV, num_pages: int) -> None:
+        if num_pages > self.pool.num_free_pages:
+            for part in self.parts:
+                if (error := part.error_if_full()) is not None:
+                    raise error
         self.pool.reserve(num_pages)
         kv.pages = kv.pages.concat(self.pool.take_reserved(num_pages))
 
@@ -223,6 +227,10 @@ class KVPages(KVMemory):
             if (change_ns := part.next_change_ns(now_ns)) is not None:
                 return change_ns
         return None
+
+    def is_copying(self, now_ns: int) -> bool:
+        """Whether copies are under way, so that the server is not idle."""
+        return any(part.is_copying(now_ns) for part in self.parts)
 
     def begin_prefill(self) -> None:
         """A prefill batch is about to be launched."""

@@ -181,6 +181,10 @@ class MemoryPart:
         """When a decision may find the part changed by itself; None: it stays as it is."""
         return None
 
+    def is_copying(self, now_ns: int) -> bool:
+        """Whether the part makes copies, so that the server is not idle."""
+        return False
+
     def begin_prefill(self) -> None:
         """A prefill batch is about to be launched."""
 
@@ -191,6 +195,10 @@ class MemoryPart:
     # ---- passes --------------------------------------------------------------------------------
 
     def new_pass_limit(self) -> WindowBudget | None:
+        return None
+
+    def error_if_full(self) -> Exception | None:
+        """The error if no room can be made although the budget counted it; None: a defect here."""
         return None
 
     def error_if_stuck(self, request: SglangRequest) -> Exception | None:

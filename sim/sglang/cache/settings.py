@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sim.engine.store import StoreSettings
 from sim.sglang.request import StateSlot
 
 
@@ -61,6 +62,30 @@ class StateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Settings of the storage below host memory.
+
+    Attributes:
+        store: how large and how fast it is.
+        prefetch_policy: what a request that could be admitted does while its prompt is fetched:
+            best_effort: it ends the fetch; wait_complete: it waits; timeout: it waits for a time.
+        prefetch_threshold: fewer tokens are not fetched.
+        timeout_ns, timeout_ns_per_page: that time.
+        retry_interval: passes after which the prompt of a waiting request is looked up again; 0: it
+            is not.
+        most_lookups: how often.
+    """
+
+    store: StoreSettings
+    prefetch_policy: str = "timeout"
+    prefetch_threshold: int = 256
+    timeout_ns: float = 1e9
+    timeout_ns_per_page: float = 0.0
+    retry_interval: int = 8
+    most_lookups: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class HostCacheSettings:
     """Settings of the host memory that holds KV evicted from the device.
 
@@ -76,6 +101,7 @@ class HostCacheSettings:
         state_tokens: a state takes as long to copy as this many tokens.
         ratio: how large the pools of windows and of states are, as a multiple of those on the
             device.
+        storage: what is below host memory; None: nothing.
     """
 
     capacity_tokens: int
@@ -85,6 +111,7 @@ class HostCacheSettings:
     full_share: float = 1.0
     state_tokens: float = 0.0
     ratio: float = 1.0
+    storage: StorageSettings | None = None
 
     def num_units(self, num_on_device: int, page_size: int) -> int:
         """The size of a part's pool in host memory.

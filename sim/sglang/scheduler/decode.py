@@ -247,6 +247,7 @@ class DecodeManager:
             request.status = Status.ABORTED
         for request in retracted:
             request.retractions += 1
+            request.looked_up_len = request.num_lookups = 0
             queues.enter(request)
         server.note_dropped()
 

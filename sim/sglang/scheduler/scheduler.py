@@ -102,7 +102,7 @@ class SglangScheduler(SglangServer):
         super().__init__(config, kv, RowSteps(kv) if steps is None else steps)
         self.waiting = WaitingQueue(config, kv, policy)
         self.limits = build_limits(config, self.waiting)
-        self.has_limits = self.limits is not None
+        self.has_limits = self.limits is not None or self.storage is not None
         self.queues = Queues(self, self.waiting, self.limits)
         if config.role == PREFILL:
             self.queues = PrefillQueues(self, self.waiting)
@@ -144,6 +144,8 @@ class SglangScheduler(SglangServer):
 
     def look_for_late(self, now_ns: int) -> Sequence[SglangRequest]:
         self.now_ns = now_ns
+        if self.storage is not None:
+            self.storage.receive(now_ns)
         return () if self.limits is None else self.limits.late(now_ns, self._live_requests())
 
     def _live_requests(self) -> list[SglangRequest]:
@@ -220,7 +222,12 @@ class SglangScheduler(SglangServer):
         batch, prefill = self.batch, self.prefill
         if prefill.drops_chunk:
             prefill.drop_chunk()
+        if self.storage is not None:
+            self.storage.receive(now_ns)
         self.kv.begin_decision(now_ns, self.device_free_ns)
+        if self.storage is not None:
+            for request, known_end in self.storage.take_due(self.waiting.requests):
+                self.look_up(request, known_end)
         batch.turns.gather()
         prefill.checkpoint_chunk()
         if self.queues.decodes:
@@ -260,16 +267,19 @@ class SglangScheduler(SglangServer):
         if not deferred and (change_ns := self.kv.next_change_ns(now_ns)) is not None:
             # What was taken out has left room for what waits: there is another pass at once.
             waits = self.prefill.chunked is not None or self.waiting.requests
+            if self.limits is not None and self.storage is not None:
+                change_ns = min(change_ns, max(self.limits.next_late_ns(()), now_ns))
+            if not (waits or self.kv.is_copying(now_ns)):
+                self.decode.ratio.reset()
             return now_ns if waits and decision.takes_out else change_ns
         if self.queues.waits_for_partner:
             return None
         if self.prefill.chunked is None and not self.waiting.requests:
             self.interval.reset()
-            change_ns = self.kv.next_change_ns(now_ns)
-            if change_ns is None:
+            if not self.kv.is_copying(now_ns):
                 # SGLang is not idle (`is_fully_idle`) while copies are under way.
                 self.decode.ratio.reset()
-            return change_ns
+            return self.kv.next_change_ns(now_ns)
         if deferred and self.prefill.chunked is None:
             return None
         return self.prefill.idle(now_ns, decision, may_go_on=deferred)

@@ -188,6 +188,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
     Attributes:
         config: the settings.
         kv: the KV memory.
+        storage: what is below its host memory; None: nothing.
         rules: those of the server's version.
         steps: what a decode step gives a row: one token, or those of accepted drafts.
         batches: one, or those of a pipeline's micro-batches.
@@ -203,6 +204,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
         super().__init__(kv)
         self.config = config
         self.kv = kv
+        self.storage = kv.storage
         self.rules = config.rules
         self.steps = steps
         self.batches = [
@@ -303,10 +305,22 @@ class SglangServer(BaseScheduler[SglangRequest]):
 
     def match_prefix(self, request: SglangRequest) -> None:
         """Match a candidate's tokens but for the last one, which has to be computed (rule 4)."""
+        self._match(request)
+        self.kv.prepare_candidate(request.kv)
+
+    def look_up(self, request: SglangRequest, known_end: int | None = None) -> None:
+        """Match a waiting request's tokens, and look in the store for those that follow.
+
+        `known_end`: up to this token they are known to be there.
+        """
+        if self.storage is not None:
+            self._match(request)
+            self.storage.look_up(request, known_end)
+
+    def _match(self, request: SglangRequest) -> None:
         num_tokens = request.fill_len = request.num_tokens
         request.found(self.kv.find_prefix(request.kv, num_tokens, num_tokens - 1))
         request.matched_len = request.prefix_len + request.kv.host_len
-        self.kv.prepare_candidate(request.kv)
 
     def prefill_computed(self, request: SglangRequest) -> None:
         """Put the computed tokens into the prefix cache (rule 14)."""

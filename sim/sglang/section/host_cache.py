@@ -9,6 +9,7 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.latency.wrappers import LoadTimes
 from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.section.storage import StorageSection
 from sim.validation import KeysError, StrictModel
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class HostCacheSection(StrictModel):
     state_tokens: Annotated[float, Field(gt=0, le=10**9)] | None = None
     """A state of state-space or linear attention layers takes as long to copy as this many tokens.
     Without it: as `model` says, or 100 without a model. Unit: tokens."""
+
+    storage: StorageSection | None = None
+    """A store below host memory, which the scenario's `store` describes. Without it: none."""
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
@@ -151,6 +155,12 @@ class HostCacheSection(StrictModel):
             raise InputError("needs a model whose shape is known", key=key)
         # 1 GB/s is 1 byte per ns.
         return LoadTimes(model.kv_bytes_per_token / tp / self.load_bandwidth_gb_s, num_parts)
+
+
+def no_storage_with(other: str) -> InputError:
+    """Storage is not simulated together with something else."""
+    reason = f"is not simulated together with {other}"
+    return InputError(reason, key=("scheduler", "host_cache", "storage"))
 
 
 def _share_of_windows(model: "ModelShape") -> float:

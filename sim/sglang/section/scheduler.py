@@ -10,11 +10,13 @@ from pydantic import model_validator
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.engine.server_config import BOTH, DECODE
+from sim.engine.store import StoreSettings
 from sim.family.section import Drafts, MemoryForKv, kv_format_of_flag
 from sim.installed.environment import not_asked
 from sim.latency.wrappers import LoadTimes, spare_layers_last
 from sim.sglang.config import SchedulerConfig, StaticSettings
 from sim.sglang.section.engine import with_engine
+from sim.sglang.section.host_cache import no_storage_with
 from sim.sglang.section.keys import SglangKeys, check_delayer_of_ranks
 from sim.sglang.section.pools import STATES as STATES_KEY
 from sim.sglang.section.pools import WINDOW as WINDOW_KEY
@@ -185,6 +187,27 @@ class SglangSection(SglangKeys):
         )
         return replace(config, host_cache=host_cache)
 
+    @property
+    def uses_store(self) -> bool:
+        return self.host_cache is not None and self.host_cache.storage is not None
+
+    def with_store(self, config: SchedulerConfig, store: StoreSettings) -> SchedulerConfig:
+        """The settings with storage below host memory.
+
+        Raises:
+            InputError: storage is not simulated with another setting.
+        """
+        section = None if self.host_cache is None else self.host_cache.storage
+        if section is None or config.host_cache is None:
+            return config
+        for other, what in ((config.window, "windows"), (config.states, "states")):
+            if other is not None:
+                raise no_storage_with(what)
+        if config.micro_batches > 1:
+            raise no_storage_with("latency.pp above 1")
+        storage = section.settings(store, config.page_size)
+        return replace(config, host_cache=replace(config.host_cache, storage=storage))
+
     def with_user_code(
         self, config: SchedulerConfig, base_dir: Path, fail_at: FailAt
     ) -> SchedulerConfig:
@@ -265,6 +288,8 @@ class SglangSection(SglangKeys):
         """
         if self.engine is not None:
             raise not_asked("latency.dp above 1")
+        if self.uses_store:
+            raise no_storage_with("latency.dp above 1")
         check_drafts_of_ranks(self)
         check_delayer_of_ranks(self)
         chunk = self.chunked_prefill_size

@@ -5,6 +5,7 @@ from typing import Any
 
 from sglang.srt.managers import prefill_delayer, scheduler
 from sglang.srt.observability import req_time_stats
+from sglang.srt.utils import poll_timer
 
 # SGLang takes 0 for "not yet". A read of the clock takes a moment, so that no two are equal.
 _START_S = 1000.0
@@ -26,7 +27,7 @@ class VirtualClock:
         return getattr(real_time, name)
 
     def install(self) -> None:
-        for module in (prefill_delayer, scheduler, req_time_stats):
+        for module in (prefill_delayer, scheduler, req_time_stats, poll_timer):
             module.time = self
         # The class has kept the real clock.
         state = prefill_delayer._State

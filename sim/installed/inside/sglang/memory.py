@@ -171,7 +171,7 @@ def _tree(config: Config, rows: Any, allocator: Any, device: VirtualDevice) -> A
     tree = UnifiedRadixCache(params)
     if config["hicache_write_policy"] or keeps_retracted:
         use_device(device, config)
-        tree.init_hicache(None, params)
+        tree.init_hicache(get_server_args(), params)
         controller = tree.cache_controller
         controller.load_fence_stream = controller.write_fence_stream = device.forward
     return tree

@@ -88,6 +88,7 @@ def _add_memory(server: Any, config: Config) -> None:
     server.is_hybrid_swa = bool(config["sliding_window"])
     server.is_hybrid_ssm = bool(config["max_mamba_cache_size"])
     server.enable_hierarchical_cache = bool(config["hicache_write_policy"])
+    server.enable_hicache_storage = bool(config["hicache_storage_backend"])
     is_decode = config["disaggregation_mode"] == "decode"
     server.enable_decode_hicache = is_decode and server.enable_hierarchical_cache
 

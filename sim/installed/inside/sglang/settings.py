@@ -8,6 +8,8 @@ unless a server has what they are about:
   (tokens);
 - host memory: `hicache_ratio`, `hicache_write_policy`, and `copy_s_per_token`, the seconds that the
   copy of a token takes in either direction; a state takes as long as `state_copy_tokens` tokens;
+- storage below it: `hicache_storage_backend` and what goes with it under SGLang's names, and
+  `store`, which says how fast the store is (`oracle.sglang.storage`);
 - drafts: `speculation`, with `algorithm`, `num_steps`, `num_draft_tokens` and `by_position`, the
   chance of each draft to be accepted if those before it are;
 - roles: `disaggregation_mode`; for a decode server also `num_reserved_decode_tokens`,
@@ -17,6 +19,7 @@ unless a server has what they are about:
 - pipelines: `stages`; ranks of DP attention: `ranks`. The other settings are those of each rank.
 """
 
+import json
 from typing import Any
 
 Config = dict[str, Any]
@@ -63,6 +66,7 @@ DEFAULTS: Config = {
     "sliding_window": None,
     "max_mamba_cache_size": None,
     "hicache_write_policy": None,
+    "hicache_storage_backend": None,
     "speculation": None,
     "disaggregation_mode": "null",
     "disaggregation_decode_retraction_backup": "cpu_tensor",
@@ -84,6 +88,11 @@ _HOST_MEMORY = {
     "hicache_io_backend": "direct",
     "hicache_mem_layout": "layer_first",
 }
+_STORAGE = (
+    "hicache_storage_backend", "hicache_storage_prefetch_policy",
+    "hicache_storage_prefetch_retry_poll_interval", "hicache_storage_prefetch_retry_max_attempts",
+)  # fmt: skip
+_STORAGE_EXTRA = ("prefetch_threshold", "prefetch_timeout_base", "prefetch_timeout_per_ki_token")
 _ENVIRONMENT = {
     "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "clip_max_new_tokens",
     "SGLANG_INIT_NEW_TOKEN_RATIO": "init_new_token_ratio",
@@ -147,6 +156,10 @@ def server_arguments(config: Config) -> Config:
         arguments |= {"enable_hierarchical_cache": True, "hicache_write_policy": policy}
         arguments |= _HOST_MEMORY | {"hicache_ratio": config["hicache_ratio"]}
         arguments["hicache_mem_layout"] = layout
+    if config["hicache_storage_backend"]:
+        arguments |= {key: config[key] for key in _STORAGE if key in config}
+        extra = {key: config[key] for key in _STORAGE_EXTRA if key in config}
+        arguments["hicache_storage_backend_extra_config"] = json.dumps(extra)
     if drafts := config["speculation"]:
         arguments |= {
             "speculative_algorithm": drafts["algorithm"],

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 
 from sim.core.errors import InvariantError
-from sim.engine.page_pool import PagePool
+from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.pool_tree import PoolOrder, PoolTree, UnitPool
 from sim.sglang.cache.tree.eviction import UNSTABLE_RANK, LeafQueue
 from sim.sglang.cache.tree.prefix_cache import CopiesOfPool
@@ -92,6 +92,21 @@ class HostMemory:
         node.host.pages = self.pool.take_reserved(num_pages)
         return True
 
+    def take(self, num_tokens: int, least: int) -> Span | None:
+        """Pages for this many tokens, or for as many as there is room for, at least `least`.
+
+        As in SGLang 0.5.23 (`allocate_storage_hit` in mem_cache/hybrid_cache/
+        hybrid_cache_controller.py), copies of as many tokens are evicted if they do not fit.
+        """
+        page_size = self.pool.page_size
+        if self.pool.num_free_pages * page_size < num_tokens:
+            self._evict(num_tokens)
+        num_tokens = min(num_tokens, self.pool.num_free_pages * page_size)
+        if num_tokens < max(least, 1):
+            return None
+        self.pool.reserve(num_tokens // page_size)
+        return self.pool.take_reserved(num_tokens // page_size)
+
     def forget(self, node: RadixNode) -> None:
         """Give the pages of a copy back that was made just now."""
         if node.host.pages is not None:
@@ -99,7 +114,7 @@ class HostMemory:
             node.host.pages = None
 
     def demote(self, node: RadixNode, parent: RadixNode) -> None:
-        """Note that a node with a copy was evicted from the device."""
+        """Note that a node with a copy was evicted from the device, or has come from a store."""
         parent.host.children[node.key] = node
         self._leaves.offer(node)
 
@@ -151,7 +166,10 @@ class HostMemory:
     # ---- eviction ------------------------------------------------------------------------------
 
     def _evict_until_free(self, num_tokens: int) -> bool:
-        missing = num_tokens - self.pool.num_free_pages * self.pool.page_size
+        return self._evict(num_tokens - self.pool.num_free_pages * self.pool.page_size)
+
+    def _evict(self, missing: int) -> bool:
+        """Evict copies of at least this many tokens; False: there are too few."""
         if missing > 0 and self.redundant_copies:
             missing -= self._drop_redundant_copies(missing)
         while missing > 0:

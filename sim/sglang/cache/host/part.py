@@ -5,10 +5,13 @@ Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md; `lo
 pages and of every part, or nothing.
 """
 
+from sim.core.errors import InputError
 from sim.engine.page_pool import Span
-from sim.sglang.cache.host.tree import HostTree, Transfer
+from sim.sglang.cache.host.copies import Transfer
+from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.pool_tree import UnitPool
+from sim.sglang.cache.storage.tier import StorageTier
 from sim.sglang.cache.tree.prefix_cache import PathLock
 from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 from sim.sglang.request import RequestKV
@@ -20,9 +23,11 @@ class HostPart(MemoryPart):
     It is the first part: what others find depends on how much it has found.
     """
 
-    def __init__(self, host: HostTree) -> None:
+    def __init__(self, host: HostTree, storage: StorageTier | None = None) -> None:
+        """`storage`: what is below host memory; None: nothing."""
         super().__init__(host=host)
         self._host = host
+        self._storage = storage
         self._pool = host.tree.pool
         self._loading: tuple[PathLock, list[int]] | None = None
 
@@ -54,17 +59,42 @@ class HostPart(MemoryPart):
 
     def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
         stored, loaded = self._host.transfers.begin_decision(now_ns, device_free_ns)
-        self._host.end_stores(stored)
+        nodes = self._host.end_stores(stored)
         self._loads_ended(loaded)
+        if self._storage is not None:
+            self._storage.begin_decision(nodes)
 
     def end_decision(self) -> int:
+        if self._storage is not None:
+            self._storage.end_decision()
         return self._host.transfers.end_decision()
 
     def next_change_ns(self, now_ns: int) -> int | None:
-        return self._host.transfers.next_change_ns(now_ns)
+        change_ns = self._host.transfers.next_change_ns(now_ns)
+        if self._storage is None:
+            return change_ns
+        stored_ns = self._storage.next_change_ns(now_ns)
+        if change_ns is None or stored_ns is None:
+            return stored_ns if change_ns is None else change_ns
+        return min(change_ns, stored_ns)
+
+    def is_copying(self, now_ns: int) -> bool:
+        if self._storage is not None and self._storage.is_busy:
+            return True
+        return self._host.transfers.next_change_ns(now_ns) is not None
 
     def begin_prefill(self) -> None:
         self._host.transfers.start_loads()
+
+    def error_if_full(self) -> Exception | None:
+        if self._storage is None or not self._host.writes_back:
+            return None
+        return InputError(
+            "SGLang 0.5.23 ends here with `Prefill out of memory`: host memory is full, and KV that"
+            " fetched prompts follow must stay on the device (`drop_subtree_no_host` in"
+            " mem_cache/unified_cache/unified_tree_core.py)",
+            key=("scheduler", "host_cache", "storage"),
+        )
 
     # ---- loads ---------------------------------------------------------------------------------
 

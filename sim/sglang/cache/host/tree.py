@@ -4,159 +4,35 @@ Follows SGLang 0.5.23's hierarchical cache (mem_cache/unified_radix_cache.py; ru
 are in docs/explanation/host-memory.md). Nodes on the device form the top of the tree: below a node
 that is in host memory alone, no node is on the device. A node's `children` are on the device; its
 `host.children` are in host memory alone.
-
-When copies end: managers/cache_controller.py, `start_writing` and `start_loading`;
-mem_cache/unified_radix_cache.py, `writing_check` and `loading_check`. Each direction of the link
-makes one copy at a time. No copy starts before the steps that are launched have ended: they may
-still write the pages. Decisions look for ended copies when they begin.
 """
 
-from collections import deque
-from typing import Final
+from collections.abc import Iterable
 
 from sim.core.tokens import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
+from sim.sglang.cache.host.copies import HostCopies, Transfer
 from sim.sglang.cache.host.memory import HostMemory, PoolCopies
 from sim.sglang.cache.pool_tree import PoolTree, UnitPool
 from sim.sglang.cache.settings import HostCacheSettings
-from sim.sglang.cache.tree.prefix_cache import LowerTier, PathLock
+from sim.sglang.cache.tree.prefix_cache import LowerTier
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import HostNodeState, MatchEnd, PrefixMatch, RadixNode
 
-# SGLang's `LayerDoneCounter.num_counters`: loads that may have begun and are not known to have
-# ended.
-_MOST_LOADS = 3
 
+class LowerStorage:
+    """Base class of what keeps copies of host memory's nodes: a store."""
 
-class Transfer:
-    """A copy of what a prefix has.
+    def back_up(self, node: RadixNode) -> None:
+        """A node's copy in host memory is complete."""
+        raise NotImplementedError
 
-    Attributes:
-        end: the node at the end of the prefix.
-        lock: protects the prefix on the device.
-        copy_starts: what `lock_copies` has returned for the copies in host memory.
-    """
+    def num_held_pages(self) -> int:
+        """Pages of host memory that belong to no node yet, or to none any more."""
+        raise NotImplementedError
 
-    def __init__(self, end: RadixNode, lock: PathLock, copy_starts: list[int]) -> None:
-        self.end: Final = end
-        self.lock: Final = lock
-        self.copy_starts: Final = copy_starts
-
-
-# Transfers that are one copy, and when it ends.
-_Copy = tuple[int, list[Transfer]]
-
-
-class HostCopies:
-    """The copies of one server.
-
-    Attributes:
-        take_time: copies take time; otherwise each of them ends when it starts.
-        unstarted: copies to host memory that the next decision starts.
-    """
-
-    def __init__(self, ns_per_token: float) -> None:
-        self.take_time = ns_per_token > 0
-        self._waited_ns = 0
-        # Until when the scheduler has waited. A decision that launches nothing may have waited.
-        self._waited_until_ns = 0
-        self._decides = False
-        # What was copied while results were taken, after the latest decision: the next one waits.
-        self._copied_with_results: list[float] = []
-        self.unstarted: list[Transfer] = []
-        self._num_unstarted = 0.0
-        self._ns_per_token = ns_per_token
-        self._now_ns = self._device_free_ns = 0
-        self._stores: deque[_Copy] = deque()
-        self._loads: deque[_Copy] = deque()
-        self._stores_free_ns = self._loads_free_ns = 0
-        self._to_load: list[Transfer] = []
-        self._num_to_load = 0.0
-
-    def next_change_ns(self, now_ns: int) -> int | None:
-        """When a decision may find that a copy has ended; now if one is to be started or awaited.
-
-        None: nothing is being copied.
-        """
-        if self.unstarted or self._copied_with_results:
-            return now_ns
-        ends = [copies[0][0] for copies in (self._stores, self._loads) if copies]
-        return min(ends) if ends else None
-
-    def begin_decision(self, now_ns: int, device_free_ns: int) -> tuple[list[Transfer], ...]:
-        """Start the copies to host memory; returns those now stored, and the loads that ended."""
-        self._decides = True
-        self._now_ns, self._device_free_ns = now_ns, device_free_ns
-        self._waited_ns = max(self._waited_until_ns - now_ns, 0)
-        for num_tokens in self._copied_with_results:
-            self._wait_for_store(num_tokens)
-        self._copied_with_results.clear()
-        if self.unstarted:
-            self._stores_free_ns = self._end_ns(self._num_unstarted, self._stores_free_ns)
-            self._stores.append((self._stores_free_ns, self.unstarted))
-            self.unstarted, self._num_unstarted = [], 0.0
-        now_ns += self._waited_ns
-        return _take_ended(self._stores, now_ns), _take_ended(self._loads, now_ns)
-
-    def end_decision(self) -> int:
-        """A decision ends; returns how long the scheduler has waited for copies."""
-        self._decides = False
-        return self._waited_ns
-
-    def _end_ns(self, num_tokens: float, free_ns: int) -> int:
-        start_ns = max(self._now_ns + self._waited_ns, self._device_free_ns, free_ns)
-        return start_ns + round(num_tokens * self._ns_per_token)
-
-    def add_store(self, transfer: Transfer, num_tokens: float) -> None:
-        """Copy to host memory, for as long as this many tokens of all layers take.
-
-        A node that is split meanwhile is copied all the same.
-        """
-        self.unstarted.append(transfer)
-        self._num_unstarted += num_tokens
-
-    def wait_for_store(self, num_tokens: float) -> None:
-        """Copy to host memory at once, and wait until it is done (write-back)."""
-        if not self.take_time:
-            return
-        if self._decides:
-            self._wait_for_store(num_tokens)
-        else:
-            self._copied_with_results.append(num_tokens)
-
-    def _wait_for_store(self, num_tokens: float) -> None:
-        self._stores_free_ns = self._end_ns(num_tokens, self._stores_free_ns)
-        self._waited_ns = self._stores_free_ns - self._now_ns
-        self._waited_until_ns = self._stores_free_ns
-
-    def add_load(self, transfer: Transfer, num_tokens: float) -> None:
-        """The next batch loads this, for as long as this many tokens of all layers take."""
-        self._to_load.append(transfer)
-        self._num_to_load += num_tokens
-
-    def start_loads(self) -> int:
-        """Start what is to be loaded, as one copy; returns when the latest load ends."""
-        if self._to_load:
-            self._loads_free_ns = self._end_ns(self._num_to_load, self._loads_free_ns)
-            self._loads.append((self._loads_free_ns, self._to_load))
-            self._to_load, self._num_to_load = [], 0.0
-        return self._loads_free_ns
-
-    @property
-    def may_start_loads(self) -> bool:
-        """Whether SGLang has an event free with which to note the end of another load."""
-        return len(self._loads) < _MOST_LOADS
-
-    def has_passed(self, time_ns: int) -> bool:
-        """Whether the scheduler, which may have waited in this decision, is at or past a time."""
-        return time_ns <= self._now_ns + self._waited_ns
-
-
-def _take_ended(copies: deque[_Copy], now_ns: int) -> list[Transfer]:
-    ended: list[Transfer] = []
-    while copies and copies[0][0] <= now_ns:
-        ended += copies.popleft()[1]
-    return ended
+    def locks(self) -> Iterable[tuple[RadixNode, int]]:
+        """Locks of copies, with what `HostMemory.lock` has returned."""
+        raise NotImplementedError
 
 
 class HostTree(LowerTier):
@@ -168,6 +44,7 @@ class HostTree(LowerTier):
         memory: the host memory.
         parts: the copies of what nodes hold in the pools of parts.
         transfers: copies that run, or are about to start.
+        storage: the store below; None: there is none.
         page_size: tokens in a page.
         writes_back: nodes are copied when they are evicted, not when they are used.
     """
@@ -179,6 +56,7 @@ class HostTree(LowerTier):
         self.parts: list[PoolCopies] = self.memory.parts
         self.transfers = HostCopies(settings.copy_ns_per_token)
         self.page_size = host_pool.page_size
+        self.storage: LowerStorage | None = None
         self.writes_back = settings.write_after_uses is None
         counts = not self.writes_back or tree.leaves.counts_with_write_back
         tree.attach(self, counts_uses=counts)
@@ -307,6 +185,8 @@ class HostTree(LowerTier):
             self.transfers.add_store(
                 Transfer(node, self.tree.lock_with_parts(node), []), num_tokens
             )
+        elif self.storage is not None:
+            self.storage.back_up(node)
         return True
 
     def _copy(self, node: RadixNode) -> tuple[float, list[RadixNode]] | None:
@@ -340,15 +220,52 @@ class HostTree(LowerTier):
             copied += nodes
         return num_tokens, copied
 
-    def end_stores(self, transfers: list[Transfer]) -> None:
-        """These copies have ended."""
+    def end_stores(self, transfers: list[Transfer]) -> list[RadixNode]:
+        """These copies have ended; returns their nodes, parents first."""
+        ended: list[RadixNode] = []
         for transfer in transfers:
+            nodes: list[RadixNode] = []
             node = transfer.end
             while node.parent is not None:
                 if node.host.stored_with is transfer.end:
                     node.host.stored_with = None
+                    nodes.append(node)
                 node = node.parent
+            ended += reversed(nodes)
             self.tree.unlock_with_parts(transfer.lock)
+        return ended
+
+    # ---- copies from a store -------------------------------------------------------------------
+
+    def insert_copies(
+        self, anchor: RadixNode, token_ids: TokenSequence, end: int, pages: Span
+    ) -> None:
+        """Put pages that a store had into the tree: copies of what follows a node, up to `end`.
+
+        As in SGLang 0.5.23 (`insert_host` in mem_cache/unified_cache/unified_tree_core.py): pages
+        that have copies already are freed. Under write-through a node on the device without a copy
+        gets one; under write-back it does not.
+        """
+        node = anchor
+        self.tree.use(node)
+        while node.end < end:
+            child = self.tree.find_child(node, token_ids)
+            if child is None:
+                break
+            self.tree.use(child)
+            num_tokens = self.tree.num_common_tokens(child, token_ids, node.end, end)
+            if num_tokens < child.num_tokens:
+                child = self.tree.split(child, num_tokens)
+            given, pages = pages.split(num_tokens // self.page_size)
+            if child.host.pages is None and not self.writes_back:
+                child.host.pages = given
+            else:
+                self.memory.pool.free(given)
+            node = child
+        if node.end < end:
+            leaf = self.tree.add_copy(node, kept_part(token_ids, node.end, end))
+            leaf.host.pages = pages
+            self.memory.demote(leaf, node)
 
     # ---- eviction from the device --------------------------------------------------------------
 
@@ -377,6 +294,23 @@ class HostTree(LowerTier):
             self.transfers.wait_for_store(num_tokens)
             for other in nodes:
                 self.memory.note_redundant(other)
+            if self.storage is not None:
+                self.storage.back_up(node)
+
+    def may_drop(self, leaf: RadixNode) -> bool:
+        """Fetches from a store keep the node after which they begin, under write-back on any tier.
+
+        As in SGLang 0.5.23 (`drop_subtree_no_host` in unified_tree_core.py).
+        """
+        if self.storage is None:
+            return True
+        stack = [leaf]
+        while stack:
+            node = stack.pop()
+            if node.host.num_locks:
+                return False
+            stack.extend(node.host.children.values())
+        return True
 
     def demote(self, leaf: RadixNode, parent: RadixNode) -> None:
         self.memory.demote(leaf, parent)

@@ -84,6 +84,9 @@ class LeafQueue:
     def was_split(self, node: RadixNode) -> None:
         """The first tokens of this node were moved to a new parent."""
 
+    def note_fetched(self, node: RadixNode, parent: RadixNode) -> None:
+        """A new node has come to host memory from a store."""
+
     def offer(self, node: RadixNode) -> None:
         """Queue a node if it may be evicted now; the root never may."""
         if not (node.num_locks or node.children or node.queued):
@@ -249,12 +252,15 @@ class PriorityLeafQueue(LeafQueue):
         super().__init__(_priority_rank)
 
     def note_priority(self, end: RadixNode, priority: int) -> None:
-        node = end
-        while node.parent is not None:
+        node: RadixNode | None = end
+        while node is not None:  # the root, too: nodes that are fetched below it get its priority
             known, is_set = node.use_score
             if not is_set or priority > known:
                 node.use_score = priority, _IS_SET
             node = node.parent
+
+    def note_fetched(self, node: RadixNode, parent: RadixNode) -> None:
+        node.use_score = parent.use_score
 
 
 def _priority_rank(node: RadixNode) -> tuple[int, int]:
@@ -293,6 +299,9 @@ class TlruLeafQueue(LeafQueue):
         """The lower part may have become one that goes first."""
         if node.queued:
             self._push(node)
+
+    def note_fetched(self, node: RadixNode, parent: RadixNode) -> None:
+        self.count_path(node, 0)
 
 
 class MakeLeaves(Protocol):

@@ -296,6 +296,10 @@ class LowerTier:
         """A leaf is about to leave the device; returns whether host memory keeps it."""
         raise NotImplementedError
 
+    def may_drop(self, leaf: RadixNode) -> bool:
+        """Whether a leaf that host memory does not keep may leave the device."""
+        raise NotImplementedError
+
     def demote(self, leaf: RadixNode, parent: RadixNode) -> None:
         """A leaf that host memory keeps has left the device."""
         raise NotImplementedError

@@ -212,13 +212,19 @@ class RadixCache(RadixTree):
 
     def evict(self, num_tokens: int) -> int:
         num_evicted = 0
+        kept: list[RadixNode] = []
         while num_evicted < num_tokens:
             leaf = self.leaves.pop()
             if leaf is None or leaf.parent is None:
                 break
-            num_evicted += leaf.num_tokens
-            self._evict_leaf(leaf, leaf.parent)
+            num_leaf_tokens = leaf.num_tokens
+            if not self._evict_leaf(leaf, leaf.parent):
+                kept.append(leaf)
+                continue
+            num_evicted += num_leaf_tokens
             self.leaves.offer(leaf.parent)
+        for leaf in kept:
+            self.leaves.offer(leaf)
         return num_evicted
 
     def evict_unlocked_leaf(self, leaf: RadixNode) -> None:
@@ -227,10 +233,13 @@ class RadixCache(RadixTree):
         self._evict_leaf(leaf, parent)
         self.leaves.offer(parent)
 
-    def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
+    def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> bool:
+        """Evict a leaf; False: it stays, because host memory can neither keep it nor do without."""
+        is_kept = self._host is not None and self._host.save(leaf)
+        if self._host is not None and not is_kept and not self._host.may_drop(leaf):
+            return False
         if self._events is not None:
             self._events.removed(leaf)
-        is_kept = self._host is not None and self._host.save(leaf)
         for part in self._parts:
             part.drop(leaf)
         del parent.children[leaf.key]
@@ -241,7 +250,7 @@ class RadixCache(RadixTree):
         self.evictable_tokens -= leaf.num_tokens
         if self._host is None:
             leaf.forget_tokens()
-            return
+            return True
         leaf.pages = self.pool.empty
         if is_kept:
             if leaf.key is leaf:
@@ -250,6 +259,23 @@ class RadixCache(RadixTree):
         else:
             self._host.drop(leaf)
             leaf.forget_tokens()
+        return True
+
+    def add_copy(self, parent: RadixNode, token_ids: TokenSequence) -> RadixNode:
+        """Add a node that is in host memory alone."""
+        node = RadixNode(
+            token_ids, self.pool.empty, parent.end + len(token_ids), parent, self._num_ranks
+        )
+        self._num_ranks += 1
+        node.on_device = False
+        node.key = self.child_key(token_ids, 0)
+        if self._host is not None:
+            self._host.new_node(node)
+        for part in self._parts:
+            part.new_node(node)
+        self.leaves.note_fetched(node, parent)
+        self.use(node)
+        return node
 
     # ---- loads from host memory ----------------------------------------------------------------
 
@@ -289,11 +315,11 @@ class TreeEvents:
 
     def brought_back(self, node: RadixNode, start: int) -> None:
         """The pages of the path to `node` behind its first `start` tokens are on the device now."""
-        self._listener.stored(self._keys_from(_path_tokens(node), start))
+        self._listener.stored(self._keys_from(path_tokens(node), start))
 
     def removed(self, node: RadixNode) -> None:
         """The pages of a node leave the device; its tokens are still known."""
-        tokens = _path_tokens(node)
+        tokens = path_tokens(node)
         self._listener.removed(self._keys_from(tokens, len(tokens) - node.num_tokens))
 
     def _keys_from(self, token_ids: TokenIds, start: int) -> list[int]:
@@ -301,7 +327,7 @@ class TreeEvents:
         return keys
 
 
-def _path_tokens(node: RadixNode) -> TokenIds:
+def path_tokens(node: RadixNode) -> TokenIds:
     """All tokens from the root to the end of a node."""
     parts = []
     current: RadixNode | None = node

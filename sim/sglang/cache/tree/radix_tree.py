@@ -73,7 +73,7 @@ class RadixTree(PrefixCache):
         node = self.root
         on_device = loaded = last = MatchEnd(node, None, 0)
         while last.child is None and node.end < limit:
-            child = self._find_child(node, token_ids)
+            child = self.find_child(node, token_ids)
             if child is None:
                 break
             num_tokens = self.num_common_tokens(child, token_ids, node.end, limit)
@@ -97,7 +97,7 @@ class RadixTree(PrefixCache):
             full=None if last is on_device else last,
         )
 
-    def _find_child(self, node: RadixNode, token_ids: TokenSequence) -> RadixNode | None:
+    def find_child(self, node: RadixNode, token_ids: TokenSequence) -> RadixNode | None:
         """The child, on the device or in host memory, that begins with the tokens after `node`."""
         child = None
         if node.children:

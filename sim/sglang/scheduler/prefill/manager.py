@@ -176,6 +176,9 @@ class PrefillManager:
         victims = self._admit_waiting(adder, continued)
         joining = [request for request in adder.admitted if request is not continued]
         waiting.leave(joining)
+        if server.storage is not None:
+            for request in adder.admitted:
+                server.storage.admitted(request)
         if self.static is not None:
             self.static.note_admitted(len(joining))
         for victim in victims:
@@ -217,15 +220,36 @@ class PrefillManager:
                 if not victims:
                     break
                 all_victims += victims
-            server.match_prefix(request)
+            if not self._found_prefix(request):
+                continue
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
-                if request not in adder.admitted[-1:]:
-                    self._kv.refuse_candidate(request.kv)
-                if verdict is Verdict.NO_TOKEN:
-                    batch.is_full = bool(adder.admitted) or batch.num_rows > 0
+                self._end_pass(request, adder, verdict)
                 break
         return all_victims
+
+    def _end_pass(self, last: SglangRequest, adder: PrefillAdder, verdict: Verdict) -> None:
+        """The pass looks at no candidate after this one."""
+        if last not in adder.admitted[-1:]:
+            self._kv.refuse_candidate(last.kv)
+        if verdict is Verdict.NO_TOKEN:
+            batch = self._server.batch
+            batch.is_full = bool(adder.admitted) or batch.num_rows > 0
+
+    def _found_prefix(self, request: SglangRequest) -> bool:
+        """Match a candidate's prefix; False: it has to wait for what is fetched from the store."""
+        server = self._server
+        storage = server.storage
+        if storage is None:
+            server.match_prefix(request)
+            return True
+        if storage.holds_back(request, server.now_ns):
+            return False
+        server.match_prefix(request)
+        if not storage.has_lost(request):
+            return True
+        server.look_up(request)
+        return False
 
     def _preempt_for(self, request: SglangRequest, adder: PrefillAdder) -> list[SglangRequest]:
         if not self.preempts:

@@ -305,16 +305,22 @@ class Queues:
                 self.server.dropped.append(dropped)
                 if dropped is request:
                     return
-                self.waiting.remove(dropped)
+                self._remove(dropped)
+        self.server.look_up(request)
         request.entered_ns = self.server.now_ns
         self.waiting.enter(request)
 
     def abort(self, request: SglangRequest) -> bool:
         """A waiting request is gone at once (True), any other ends with its next result."""
         if request.status is Status.WAITING:
-            self.waiting.remove(request)
+            self._remove(request)
             return True
         return False
+
+    def _remove(self, request: SglangRequest) -> None:
+        self.waiting.remove(request)
+        if self.server.storage is not None:
+            self.server.storage.left(request)
 
     def slot_freed(self, request: SglangRequest) -> None:
         """A request has given back its slot."""

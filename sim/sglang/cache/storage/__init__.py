@@ -1,0 +1,1 @@
+"""The part of the KV memory for a store below host memory."""
