@@ -61,3 +61,36 @@ def draw_states(rng: random.Random, config: Config) -> Config:
     changes["mamba_track_interval"] = max(rng.choice([64, 128, 256]), config["page_size"])
     # Without a prefix cache there is one state for each running request, and nothing to decide.
     return changes | {"disable_radix_cache": False, "ignore_eos": False}
+
+
+def draw_storage(rng: random.Random, config: Config) -> Config:
+    """Settings of the storage tier, and of a store without times at which steps end.
+
+    Pool and host memory are small, so that what is asked for again is often in the store alone.
+    Time-outs are no whole nanoseconds, so that none is over at the very time of a decision.
+    """
+    page = config["page_size"]
+    num_pages = max(24, min(config["kv_pool_tokens"], rng.choice([1024, 2048, 3072])) // page)
+    return {
+        "kv_pool_tokens": num_pages * page,
+        "hicache_ratio": rng.choice([0.6, 0.9, 1.2, 1.6]),
+        "hicache_storage_backend": "file",
+        "hicache_storage_prefetch_policy": rng.choice(["best_effort", "wait_complete", "timeout"]),
+        "hicache_storage_prefetch_retry_poll_interval": rng.choice([8, 8, 0, 1, 3]),
+        "hicache_storage_prefetch_retry_max_attempts": rng.choice([8, 8, 0, 2]),
+        "prefetch_threshold": rng.choice([1, 1, page, 2 * page, 64]),
+        "prefetch_timeout_base": rng.choice([5e-10, 2.00000005e-2, 3.1371000005e-1]),
+        "prefetch_timeout_per_ki_token": rng.choice([0.0, 0.01024, 0.1024]),
+        "store": {
+            "capacity_pages": rng.choice([None, None, None, 2 * num_pages, 6 * num_pages]),
+            "lookup_s": rng.choice([1.3717e-5, 5.37173e-4, 1.137173e-2]),
+            "read_latency_s": rng.choice([1.1313e-5, 1.171717e-3]),
+            "write_latency_s": rng.choice([1.7171e-5, 2.131313e-3]),
+            "read_s_per_token": rng.choice([1.0371e-7, 5.3713e-6, 1.07131e-4]),
+            "write_s_per_token": rng.choice([2.0713e-7, 7.1713e-6, 1.37171e-4]),
+            "pages_at_once": rng.choice([1, 8, 128]),
+            "failed_read_share": rng.choice([0, 0, 0, 0.02]),
+            "failed_write_share": rng.choice([0, 0, 0, 0.1]),
+            "seed": rng.randrange(1 << 16),
+        },
+    }

@@ -18,6 +18,7 @@ from oracle.sglang.drafts import DraftModel
 from oracle.sglang.host import HostMemory
 from oracle.sglang.model import Model, prompt
 from oracle.sglang.roles import role_of
+from oracle.sglang.storage import Storage
 from sim.installed.inside.sglang.clock import VirtualClock
 from sim.installed.inside.sglang.pools import pools_of
 from sim.installed.inside.sglang.quiet import Quiet
@@ -55,13 +56,16 @@ class Driver:
         """`arrivals`: the rows of the workload in order of arrival, with their numbers."""
         self.cfg = config
         self.clock = clock
+        storage = Storage(config) if config["hicache_storage_backend"] else None
         self.s = build_scheduler(config)
         self.info: dict[str, Row] = {}
         self.model = (DraftModel if config["speculation"] else Model)(config, self.s, self.info)
         self.pools = pools_of(self.s)
         is_decode = config["disaggregation_mode"] == "decode"
         self.host = (
-            HostMemory(self.s, is_decode=is_decode) if config["hicache_write_policy"] else None
+            HostMemory(self.s, storage, is_decode=is_decode)
+            if config["hicache_write_policy"]
+            else None
         )
         self.role = role_of(self)
         self.pending = deque(arrivals)
@@ -94,8 +98,19 @@ class Driver:
         """When an idle server has something to do; None: nothing more will happen."""
         times = [self.pending[0][1]["arrival"]] if self.pending else []
         times += self.host.events() if self.host else []
+        if self.cfg["hicache_storage_backend"]:
+            times += self._ends_of_waiting(now_s)
         times += self.role.events(now_s)
         return max(now_s, min(times)) if times else None
+
+    def _ends_of_waiting(self, now_s: float) -> list[float]:
+        """When requests that an idle server keeps waiting for storage are given up, or are late."""
+        times = [at_s for at_s, _, rid in self.impatient if rid in self.live]
+        if (limit_s := self.cfg["waiting_timeout_s"]) is not None:
+            for request in self.s.waiting_queue:
+                waited_s = self.clock.perf_counter() - request.time_stats.wait_queue_entry_time
+                times.append(round(now_s + limit_s - waited_s, 9) + 1e-9)
+        return [at_s for at_s in times if at_s > now_s]
 
     # ---- arrivals ----
 

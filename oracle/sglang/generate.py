@@ -1,7 +1,7 @@
 """Draws random cases from a seed: `python -m oracle.sglang.generate FOLDER N SEED [PART ...]`.
 
-The parts of a server are drafts, window, states, host (memory), prefill or decode (its role),
-stages and ranks. Without parts it is a plain server, which may have stages.
+The parts of a server are drafts, window, states, host (memory), storage (below it), prefill or
+decode (its role), stages and ranks. Without parts it is a plain server, which may have stages.
 """
 
 import json
@@ -10,13 +10,13 @@ from pathlib import Path
 from random import Random
 
 from oracle.sglang.draw_drafts import add_drafts, press
-from oracle.sglang.draw_memory import draw_host, draw_states, draw_window
+from oracle.sglang.draw_memory import draw_host, draw_states, draw_storage, draw_window
 from oracle.sglang.draw_plain import Config, Row, draw_config, draw_workload
 from oracle.sglang.draw_ranks import draw_ranks
 from oracle.sglang.draw_roles import ROLES, draw_decode, draw_prefill, draw_scripts
 from oracle.sglang.parts import PARTS, refusal
 
-_MEMORY = {"window": draw_window, "states": draw_states, "host": draw_host}
+_MEMORY = {"window": draw_window, "states": draw_states, "host": draw_host, "storage": draw_storage}
 _SEED_NAME = {"states": "state"}
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from oracle.sglang.storage import Storage
 from sim.installed.inside.sglang.memory import NUM_LAYERS
 
 
@@ -11,8 +12,12 @@ class HostMemory:
     A decode server's steps do not wait for loads: a request joins them when its load has ended.
     """
 
-    def __init__(self, server: Any, *, is_decode: bool) -> None:
+    def __init__(self, server: Any, storage: Storage | None, *, is_decode: bool) -> None:
+        """`storage`: the tier below; None: there is none."""
         self._is_decode = is_decode
+        self._storage = storage
+        if storage:
+            storage.attach(server)
         self.server, self.device = server, server.virtual_device
         self.controller = server.tree_cache.cache_controller
         self.loaded: list[list[Any]] = []
@@ -37,8 +42,12 @@ class HostMemory:
 
     def set_time(self, now_s: float) -> None:
         self.device.now_s = max(self.device.now_s, now_s)
+        if self._storage:
+            self._storage.set_time(now_s)
 
     def begin_decision(self) -> None:
+        if self._storage:
+            self._storage.begin_decision()
         if not self._is_decode:
             self.loaded, self._load_s = [], 0.0
 
@@ -61,4 +70,4 @@ class HostMemory:
         times = [0.0] if self.controller.write_queue else []
         for queue in (self.controller.ack_write_queue, self.controller.ack_load_queue):
             times += [ack.finish_event.time_s for ack in queue]
-        return times
+        return times + self._storage.events() if self._storage else times

@@ -1,7 +1,7 @@
 """What a server can be made of, and what SGLang 0.5.23 or this oracle does not combine."""
 
 # In the order in which cases are drawn.
-PARTS = ("window", "states", "host", "prefill", "decode", "stages", "ranks", "drafts")
+PARTS = ("window", "states", "host", "storage", "prefill", "decode", "stages", "ranks", "drafts")
 
 # What SGLang refuses when it starts: the parts, a part with which it does not, its module and
 # function, and its reason.
@@ -23,6 +23,11 @@ _REFUSED = (
 # Combinations that SGLang serves, and for which there is no driver.
 _NOT_DRIVEN = (
     ({"stages", "host"}, "a pipeline with host memory"),
+    ({"storage", "window"}, "storage with windows"),
+    ({"storage", "states"}, "storage with states"),
+    ({"storage", "prefill"}, "a prefill server with storage"),
+    ({"storage", "decode"}, "a decode server with storage"),
+    ({"storage", "ranks"}, "storage with ranks"),
     ({"ranks", "stages"}, "a pipeline of ranks"),
     ({"ranks", "prefill"}, "a prefill server with ranks"),
     ({"ranks", "decode"}, "a decode server with ranks"),
@@ -36,6 +41,8 @@ def refusal(parts: set[str]) -> str | None:
     for refused, unless, where, why in _REFUSED:
         if refused <= parts and unless not in parts:
             return f"SGLang refuses {' with '.join(sorted(refused))}: {where}: {why}"
+    if "storage" in parts and "host" not in parts:
+        return "storage is below host memory: give host, too"
     for missing, what in _NOT_DRIVEN:
         if missing <= parts:
             return f"there is no driver for {what}"

@@ -8,9 +8,19 @@ from sim.engine.page_pool import PageCounts, PageIds
 from tests.support.conformance import find_cases, first_divergence, serve_case
 
 FOLDER = Path(__file__).parent
-PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS = (
+PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS, STORAGE = (
     find_cases(FOLDER / f"{name}cases")
-    for name in ("", "draft_", "host_", "state_", "window_", "stage_", "memory_", "rank_")
+    for name in (
+        "",
+        "draft_",
+        "host_",
+        "state_",
+        "window_",
+        "stage_",
+        "memory_",
+        "rank_",
+        "storage_",
+    )
 )
 
 
@@ -19,7 +29,8 @@ def ways():
 
     Page numbers and fast-forward are combined in long runs.
     """
-    for case in [*PLAIN, *DRAFTS, *HOST, *STATES, *WINDOWS, *STAGES, *MEMORY, *RANKS]:
+    kinds = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS, STORAGE)
+    for case in [case for kind in kinds for case in kind]:
         name = f"{case.folder.name}-{case.name}"
         for fast_forward in (True, False):
             way = "fast-forward" if fast_forward else "step by step"
@@ -50,9 +61,10 @@ def test_conformance_all_cases_are_there():
     cache. All of these: overlap, mixing, retraction. Stages: with windows, with states. Memory:
     host memory, windows and states, each with each, all together, with drafts, and idle while
     copies are under way. Ranks: with windows and states, host memory, the prefill delayer, drafts.
+    Storage: every prefetch policy and write policy, failures, lookups after a miss.
     """
-    kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS)
-    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 11, 9]
+    kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS, STORAGE)
+    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 11, 9, 7]
 
 
 def test_conformance_changed_decision_is_found_and_shown():
@@ -68,6 +80,15 @@ def test_conformance_changed_decision_is_found_and_shown():
         assert divergence is not None
         assert (divergence.where, divergence.fields) == (f"step {number}", (name,))
         assert f"*{name}" in str(divergence)
+
+
+def test_storage_cases_cover_every_policy():
+    """Prefetch policies, write policies, failures, a store that is full."""
+    configs = [case.config() for case in STORAGE]
+    for key in ("hicache_storage_prefetch_policy", "hicache_write_policy"):
+        assert len({config[key] for config in configs}) == 3
+    for key in ("failed_read_share", "failed_write_share", "capacity_pages"):
+        assert any(config["store"][key] for config in configs)
 
 
 def test_host_cases_cover_every_policy_and_load():

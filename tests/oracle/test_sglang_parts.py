@@ -27,6 +27,7 @@ def test_drawn_server_has_its_parts_and_what_they_need(parts):
             "window": config["sliding_window"],
             "states": config["max_mamba_cache_size"],
             "host": config["hicache_write_policy"],
+            "storage": config["hicache_storage_backend"],
             "prefill": config["disaggregation_mode"] == "prefill",
             "decode": config["disaggregation_mode"] == "decode",
             "stages": config["stages"] > 1,

@@ -52,6 +52,16 @@ _OTHER_NAME = {
 # The layers of the model in cases with host memory (oracle/sglang/memory.py): half of them have a
 # window, if some have, and one has states in place of KV.
 _HOST_LAYERS = 4
+_STORAGE = {
+    "hicache_storage_prefetch_policy": "prefetch_policy",
+    "hicache_storage_prefetch_retry_poll_interval": "prefetch_retry_poll_interval",
+    "hicache_storage_prefetch_retry_max_attempts": "prefetch_retry_max_attempts",
+    **{
+        key: key
+        for key in ("prefetch_threshold", "prefetch_timeout_base", "prefetch_timeout_per_ki_token")
+    },
+}
+_STORE_IN_OTHER_UNITS = ("capacity_pages", "read_s_per_token", "write_s_per_token")
 _DEFAULT_LATENCY = {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 1e-8}
 
 
@@ -89,7 +99,9 @@ def scenario_of(config: Line) -> Line:
     if settings := config.get("eviction_policy_config"):
         scheduler["radix_eviction_policy_config"] = settings
     drafts = config.get("speculation")
-    scenario = {} if drafts is None else {"acceptance": {"by_position": drafts["by_position"]}}
+    scenario: Line = (
+        {} if drafts is None else {"acceptance": {"by_position": drafts["by_position"]}}
+    )
     if drafts is not None:
         names = ("algorithm", "num_steps", "num_draft_tokens")
         scheduler |= {f"speculative_{name}": drafts[name] for name in names}
@@ -105,7 +117,22 @@ def scenario_of(config: Line) -> Line:
             scheduler["host_cache"]["window_share"] = 1 / 3
         if state_tokens := config.get("state_copy_tokens"):
             scheduler["host_cache"]["state_tokens"] = state_tokens / share
+    if (store := config.get("store")) is not None:
+        scheduler["host_cache"]["storage"] = {
+            ours: config[theirs] for theirs, ours in _STORAGE.items() if theirs in config
+        }
+        scenario["store"] = _store_of(store, config["page_size"])
     return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler) | scenario
+
+
+def _store_of(store: Line, page_size: int) -> Line:
+    """The section `store` for that of a case, whose speeds are times of a token."""
+    section = {key: value for key, value in store.items() if key not in _STORE_IN_OTHER_UNITS}
+    if (num_pages := store["capacity_pages"]) is not None:
+        section["capacity_tokens"] = num_pages * page_size
+    for direction in ("read", "write"):
+        section[f"{direction}_tokens_per_s"] = 1 / store[f"{direction}_s_per_token"]
+    return section
 
 
 def case_scenario(latency: Line, scheduler: Line) -> Line:
@@ -163,6 +190,9 @@ def serve_scenario(
         (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
         # JSON is YAML.
         built = build(load_scenario_text(json.dumps(scenario, indent=1), base_dir=folder))
+        log = folder / "decisions.jsonl"
+        options = replace(options, decisions=log)
+        config, latencies = in_stages(built, num_stages)
         log = folder / "decisions.jsonl"
         options = replace(options, decisions=log)
         config, latencies = in_stages(built, num_stages)
