@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from simpy import Environment
 from simpy.events import Event, EventPriority
 
+from sim.engine.store import Store
+
 GIVING_UP = EventPriority(-1)
 ARRIVAL = EventPriority(0)
 # Clients have SimPy's default priority, 1.
@@ -41,11 +43,13 @@ class Clock(Environment):
 
     Attributes:
         num_watchers: processes that only watch the others. Each of them waits for one event.
+        shared_store: the store below host memory that servers share; None: there is none yet.
     """
 
     def __init__(self) -> None:
         super().__init__(initial_time=0)
         self.num_watchers = 0
+        self.shared_store: Store | None = None
 
     @property
     def now_ns(self) -> int:

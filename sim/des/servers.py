@@ -222,4 +222,6 @@ class _Maker(NamedTuple):
         executor = build_executor(self.config)
         page_size = self.config.page_size
         pool = self.pool(self.config.pool_tokens // page_size, page_size)
-        return build_engine(self.config, pool=pool, executor=executor), executor
+        engine = build_engine(self.config, pool=pool, executor=executor)
+        self.env.shared_store = engine.scheduler.share_store(self.env.shared_store)
+        return engine, executor

@@ -34,6 +34,7 @@ from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
 from sim.engine.running_batch import KVMemory, R, RunningBatch
 from sim.engine.server_config import NO_PARTNER
+from sim.engine.store import Store
 
 FrontEndLimits = tuple[int | None, int | None]
 NO_LIMITS: FrontEndLimits = (None, None)
@@ -168,6 +169,17 @@ class BaseScheduler(Generic[R]):
         An example is a request between two chunks of its prompt.
         """
         raise NotImplementedError
+
+    def share_store(self, shared: Store | None) -> Store | None:
+        """Keep KV in the store that servers of the run share, if this one is to.
+
+        Args:
+            shared: that store; None: this server is the first that may share one.
+
+        Returns:
+            The store that later servers are to share, if there is one.
+        """
+        return shared
 
     # ---- the step ------------------------------------------------------------------------------
 

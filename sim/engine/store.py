@@ -25,6 +25,7 @@ class StoreSettings:
         failed_read_share: the share of pages whose read fails.
         failed_write_share: the share of writes that fail.
         seed: draws which of them.
+        is_shared: all servers of a run have one such store together, and not each one of its own.
     """
 
     capacity_pages: int | None = None
@@ -37,6 +38,7 @@ class StoreSettings:
     failed_read_share: float = 0.0
     failed_write_share: float = 0.0
     seed: int = 0
+    is_shared: bool = False
 
 
 class Job:

@@ -210,7 +210,7 @@ class Scenario(StrictModel):
     store: Store | None = None
     """A store of KV below the servers' host memory: the name of a preset, such as `nvme`; a
     section; or a section with `preset: NAME`, whose other keys replace the preset's. It goes
-    together with `scheduler.host_cache.storage`. Each server has one of its own."""
+    together with `scheduler.host_cache.storage`."""
     acceptance: AcceptanceSection | None = None
     """How many draft tokens are accepted. Required with speculative decoding, and not used without
     it."""

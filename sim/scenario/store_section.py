@@ -65,6 +65,9 @@ class StoreSection(StrictModel):
     """Share of writes that fail. Unit: share."""
     seed: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
     """Draws which reads and writes fail."""
+    shared: bool = False
+    """All servers have this store together: each finds what the others have written, and they share
+    its bandwidth. Otherwise each has one of its own."""
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
@@ -110,6 +113,7 @@ class StoreSection(StrictModel):
             failed_read_share=self.failed_read_share,
             failed_write_share=self.failed_write_share,
             seed=self.seed,
+            is_shared=self.shared,
         )
 
     def _ns_per_token(self, direction: str, model: "ModelShape | None") -> float:

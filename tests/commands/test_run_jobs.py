@@ -108,6 +108,14 @@ def test_run_jobs_with_dependent_replicas_runs_here_and_says_why(
     assert inline.num_run == 0
 
 
+def test_run_jobs_with_a_shared_store_runs_here(simulate, scenario, inline):
+    store = "store={shared: true, read_tokens_per_s: 1000000, write_tokens_per_s: 1000000}"
+    host = "scheduler.host_cache={load_tokens_per_s: 1000000, storage: {}}"
+    ended = simulate("run", scenario, *FOUR, "--set", store, "--set", host, "--jobs", 2)
+    assert ended.err == "servetwin: study.yaml: runs in one process: its replicas share a store\n"
+    assert inline.num_run == 0
+
+
 def without_time(text):
     return re.sub(r'"wall_seconds": .*', "", text)
 

@@ -87,6 +87,7 @@ def _dependence(built: BuiltScenario) -> str | None:
         (scenario.autoscale is not None, "its autoscaler looks at all replicas"),
         (bool(built.pools), "its servers are in pools"),
         (scenario.replicas == 1, "it has one replica"),
+        (scenario.store is not None and scenario.store.shared, "its replicas share a store"),
     ):
         if is_so:
             return reason

@@ -19,6 +19,7 @@ from sim.core.batch import ForwardMode
 from sim.engine.records import Decision
 from sim.engine.scheduler import RankTalk
 from sim.engine.server_config import BOTH, DECODE, PREFILL
+from sim.engine.store import Store
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
@@ -114,6 +115,9 @@ class SglangScheduler(SglangServer):
         self.prefill = PrefillManager(self, self.waiting, policy, self.decode)
         self._decodes_if_none_prefills = False
         self._in_flight: SglangLaunch | None = None
+
+    def share_store(self, shared: Store | None) -> Store | None:
+        return shared if self.storage is None else self.storage.share(shared)
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -87,12 +87,12 @@ class StorageThreads:
     """The threads of one server.
 
     Attributes:
+        store: the store.
         looked_up, read, written: what they have done since the scheduler last took it.
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        store.starters.append(self._start)
+        self.use(store)
         self._to_look_up: deque[Fetch] = deque()
         self._to_read: deque[Fetch] = deque()
         self._to_write: deque[Backup] = deque()
@@ -107,6 +107,11 @@ class StorageThreads:
         self.read: list[ReadPages] = []
         self.written: list[Backup] = []
 
+    def use(self, store: Store) -> None:
+        """Use this store; nothing is under way."""
+        self.store = store
+        store.starters.append(self._start)
+
     def look_up(self, fetch: Fetch) -> None:
         self._to_look_up.append(fetch)
 
@@ -119,14 +124,14 @@ class StorageThreads:
     # ---- time ----------------------------------------------------------------------------------
 
     def advance(self, now_ns: int) -> None:
-        self._store.advance(now_ns)
+        self.store.advance(now_ns)
 
     def next_ns(self) -> int | None:
         """The earliest time at which a thread may have done something; None: all are idle."""
-        self._store.advance(self._store.now_ns)
+        self.store.advance(self.store.now_ns)
         if self.looked_up or self.read or self.written:
-            return self._store.now_ns
-        ends = [self._store.end_ns(job) for job in self._jobs.values()]
+            return self.store.now_ns
+        ends = [self.store.end_ns(job) for job in self._jobs.values()]
         return min(ends) if ends else None
 
     def _start(self) -> None:
@@ -150,13 +155,13 @@ class StorageThreads:
                 self.looked_up.append(fetch)
                 continue
             self._looking = fetch
-            self._jobs["lookup"] = self._store.look_up(self._end_lookup)
+            self._jobs["lookup"] = self.store.look_up(self._end_lookup)
             return
 
     def _end_lookup(self) -> None:
         fetch = self._looking
         if fetch is not None:
-            fetch.num_found = self._store.num_found(fetch.keys)
+            fetch.num_found = self.store.num_found(fetch.keys)
             self.looked_up.append(fetch)
         self._next_lookup()
 
@@ -177,13 +182,13 @@ class StorageThreads:
             return
         end = min(fetch.num_read + _PAGES_OF_BATCH, fetch.num_found)
         self._batch = fetch.keys[fetch.num_read : end]
-        self._jobs["read"] = self._store.read(len(self._batch), self._end_batch)
+        self._jobs["read"] = self.store.read(len(self._batch), self._end_batch)
 
     def _end_batch(self) -> None:
         fetch = self._reading
         if fetch is None:
             return
-        num_read = self._store.take(self._batch)
+        num_read = self.store.take(self._batch)
         if fetch.is_terminated:  # Pages go to host memory one by one; the first one sees it.
             num_read = 0
         fetch.num_read += num_read
@@ -208,14 +213,14 @@ class StorageThreads:
     def _write_batch(self, backup: Backup) -> None:
         start = backup.num_written
         self._written_batch = backup.keys[start : start + _PAGES_OF_BATCH]
-        self._num_new = self._store.num_missing(self._written_batch)
-        self._jobs["write"] = self._store.write(self._written_batch, self._end_write)
+        self._num_new = self.store.num_missing(self._written_batch)
+        self._jobs["write"] = self.store.write(self._written_batch, self._end_write)
 
     def _end_write(self) -> None:
         backup = self._writing
         if backup is None:
             return
-        is_kept = self._store.keep(self._written_batch, num_new=self._num_new)
+        is_kept = self.store.keep(self._written_batch, num_new=self._num_new)
         if is_kept:
             backup.num_written += len(self._written_batch)
         if is_kept and backup.num_written < len(backup.keys):

@@ -65,6 +65,15 @@ class StorageTier(LowerStorage):
         self._most_fetching = self._host.memory.pool.num_pages * host.page_size // 2
         self.has_skipped = False
 
+    def share(self, shared: Store | None) -> Store | None:
+        """Use a store that other servers use, too, if it is to be shared; see `BaseScheduler`."""
+        if not self._settings.store.is_shared:
+            return shared
+        if shared is None:
+            return self._threads.store
+        self._threads.use(shared)
+        return shared
+
     # ---- lookups -------------------------------------------------------------------------------
 
     def look_up(self, request: SglangRequest, known_end: int | None = None) -> None:
