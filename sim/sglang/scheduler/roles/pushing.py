@@ -22,6 +22,15 @@ from sim.sglang.scheduler.roles.decode_server import DecodeQueues
 from sim.sglang.scheduler.roles.prefill_server import Agreement, PrefillQueues
 
 
+def _sent_at_once(request: SglangRequest) -> int:
+    """How much of a cached prefix is sent before the rest is computed.
+
+    `maybe_send_cached_prefix_chunk` takes off what was found in host memory, even if it was too
+    little to be loaded.
+    """
+    return request.prefix_len - request.kv.host_len
+
+
 class PushPrefill(Role):
     """Of a prefill server: computes prompts, and keeps their KV until it is sent.
 
@@ -118,9 +127,10 @@ class PushPrefill(Role):
         cached: list[tuple[str, int]] = []
         if not any(request.loaded_len for request in launch.prefill):
             cached = [
-                (request.rid, request.prefix_len)
+                (request.rid, end)
                 for request in launch.prefill
-                if 0 < request.prefix_len == request.cached_tokens
+                if request.prefix_len == request.cached_tokens
+                and (end := _sent_at_once(cast("SglangRequest", request))) > 0
             ]
         self._cached.append(cached)
         if cached and len(self.engine.in_flight) == 1:
