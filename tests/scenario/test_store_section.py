@@ -98,6 +98,23 @@ def test_storage_is_refused_together_with_other_memory(valid_text, override, oth
     assert message.endswith(f"scheduler.host_cache.storage: is not simulated together with {other}")
 
 
+def test_storage_is_refused_on_decode_servers_and_not_on_prefill_servers(valid_text):
+    """A pool without storage has no use for the store, and may be beside one that has."""
+    text = f"{valid_text}store: {json.dumps(SPEEDS)}\ntransfer: {{bandwidth_gb_s: 50}}\n"
+
+    def built(using):
+        pools = {name: {"role": name, "replicas": 1} for name in ("prefill", "decode")}
+        keys = {"host_cache": HOST, "disaggregation_decode_enable_radix_cache": True}
+        pools[using]["scheduler"] = keys
+        transfer = ["transfer.bytes_per_token=1000"]
+        return build(load_scenario_text(f"{text}pools: {json.dumps(pools)}\n", transfer))
+
+    host_cache = built("prefill").pools["prefill"].scheduler.host_cache
+    assert host_cache.storage is not None
+    with pytest.raises(InputError, match="not simulated together with servers of role decode"):
+        built("decode")
+
+
 @pytest.mark.parametrize(
     ("store", "host"),
     [(None, HOST), (SPEEDS, {"load_tokens_per_s": 1e6})],

@@ -119,7 +119,7 @@ def _check_one_role(section: SglangKeys, role: str) -> None:
     Raises:
         InputError: such a setting.
     """
-    if section.uses_store:
+    if section.uses_store and role == DECODE:
         raise no_storage_with(f"servers of role {role}")
     if section.batching != "continuous":
         reason = f"a static batch is prefilled and decoded by one server, of role {BOTH}"

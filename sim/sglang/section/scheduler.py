@@ -203,8 +203,6 @@ class SglangSection(SglangKeys):
         for other, what in ((config.window, "windows"), (config.states, "states")):
             if other is not None:
                 raise no_storage_with(what)
-        if config.micro_batches > 1:
-            raise no_storage_with("latency.pp above 1")
         storage = section.settings(store, config.page_size)
         return replace(config, host_cache=replace(config.host_cache, storage=storage))
 

@@ -11,7 +11,8 @@ from sim.sglang.request import SglangRequest
 class _Retry:
     """A lookup to come: where the pages end that are known to be there, if any, and its pass."""
 
-    def __init__(self, known_end: int | None) -> None:
+    def __init__(self, request: SglangRequest, known_end: int | None) -> None:
+        self.request = request
         self.known_end = known_end
         self.due: int | None = None
 
@@ -26,11 +27,13 @@ class Retries:
         self._pass = 0
         self._retries: dict[str, _Retry] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._retries)
+    @property
+    def are_coming(self) -> bool:
+        """Whether some are for requests of the waiting queue, so that passes bring them nearer."""
+        return any(retry.request.entry for retry in self._retries.values())
 
     def add(self, request: SglangRequest, known_end: int | None = None) -> None:
-        self._retries[request.rid] = _Retry(known_end)
+        self._retries[request.rid] = _Retry(request, known_end)
 
     def cancel(self, request: SglangRequest) -> None:
         self._retries.pop(request.rid, None)

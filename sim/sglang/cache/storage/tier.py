@@ -326,7 +326,7 @@ class StorageTier(LowerStorage):
 
     def next_change_ns(self, now_ns: int) -> int | None:
         """When a decision may find something done; None: nothing is under way."""
-        if self.has_skipped or self._retries or self._to_free or self._to_write:
+        if self.has_skipped or self._retries.are_coming or self._to_free or self._to_write:
             return now_ns
         times = [] if (next_ns := self._threads.next_ns()) is None else [next_ns]
         for rid, wait in self._waits.items():

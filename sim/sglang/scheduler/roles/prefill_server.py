@@ -67,6 +67,7 @@ class PrefillQueues(Queues):
         return 1
 
     def enter(self, request: SglangRequest) -> None:
+        self.server.look_up(request)
         request.entered_ns = self.server.now_ns
         self.bootstrapping.append(request)
 
@@ -96,6 +97,7 @@ class PrefillQueues(Queues):
         self._ready.discard(request.rid)
         if request in self.bootstrapping:
             self.bootstrapping.remove(request)
+            self._left(request)
             return True
         is_gone = super().abort(request)
         if is_gone:

@@ -319,6 +319,10 @@ class Queues:
 
     def _remove(self, request: SglangRequest) -> None:
         self.waiting.remove(request)
+        self._left(request)
+
+    def _left(self, request: SglangRequest) -> None:
+        """A request that was in a queue is not served."""
         if self.server.storage is not None:
             self.server.storage.left(request)
 
