@@ -5,8 +5,13 @@ import random
 from oracle.vllm.load import Config
 
 
-def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Config:
-    """The same server with groups of layers. Its pool is often just enough."""
+def draw_groups(
+    rng: random.Random, config: Config, *, has_interval: bool, offloads: bool = False
+) -> Config:
+    """The same server with groups of layers. Its pool is often just enough.
+
+    `offloads`: KV is kept in CPU memory, too: of states only with prefix caching.
+    """
     size = config["block_size"]
     window, other = sorted(rng.sample(_sizes(size), 2))
     full = {"kind": "full_attention"}
@@ -29,7 +34,7 @@ def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Co
     drops = has_drafts and (not has_interval or "role" in config)
     if not drops:
         choices += [[chunk], [full, chunk], [full, chunk | {"count": 3}]]
-    if has_interval or not (has_drafts and caches):
+    if (has_interval or not (has_drafts and caches)) and (caches or not offloads):
         choices += [
             [state],
             [full, state],

@@ -8,6 +8,10 @@ from oracle.vllm.load import Config
 def draw_offload(rng: random.Random, config: Config) -> Config:
     """The same server with little or much CPU memory, and slow or fast copies."""
     blocks_per_chunk = rng.choice([1, 1, 1, 2, 3, 4])
+    interval = config.get("prefix_cache_retention_interval") or 0
+    if interval % (blocks_per_chunk * config["block_size"]):
+        # vLLM wants whole chunks between the places that are kept.
+        blocks_per_chunk = 1
     # As many tokens as a part of the GPU's pool, or as several times as many.
     num_blocks = round((config["num_gpu_blocks"] - 1) * rng.choice([0.3, 0.7, 1, 1.5, 3, 10]))
     return config | {

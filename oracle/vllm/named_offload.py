@@ -66,6 +66,36 @@ OFFLOAD_CASES = {
         | _TIGHT_BLOCKS,
         versions=NEW,
     ),
+    "offload_windows": Named(
+        "Windows of two lengths: their last chunks come back, and leave when the GPU needs blocks",
+        _SHARED,
+        {
+            "offload": _MEMORY | {"blocks_per_chunk": 2, "offload_prompt_only": False},
+            "kv_cache_groups": [
+                {"kind": "full_attention"},
+                {"kind": "sliding_window", "sliding_window": 33},
+                {"kind": "sliding_window", "sliding_window": 70, "count": 2},
+            ],
+            "prefix_cache_retention_interval": None,
+            "num_gpu_blocks": 60,
+        }
+        | _ASYNC,
+        versions=NEW,
+    ),
+    "offload_states": Named(
+        "States: those that are kept are handed over one by one, and one comes back for a prefix",
+        _SHARED,
+        {
+            "offload": _MEMORY | {"num_chunks": 100},
+            "kv_cache_groups": [
+                {"kind": "full_attention"},
+                {"kind": "mamba", "count": 2, "prefill_checkpoint_alignment": 1},
+                {"kind": "sliding_window", "sliding_window": 33},
+            ],
+            "num_gpu_blocks": 40,
+        },
+        versions=NEW,
+    ),
     "offload_ranks": Named(
         "Two ranks, each with CPU memory of its own: steps without work while requests load",
         Load(num_requests=50, longest_prompt=100, repeating=0.5, gap_s=0.05, together=0.3),

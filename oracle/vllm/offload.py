@@ -13,16 +13,20 @@ from typing import Any
 from vllm.config.kv_transfer import KVTransferConfig
 from vllm.v1.outputs import KVConnectorOutput
 
+from sim.installed.inside.vllm.groups import cache_groups
+
 Config = dict[str, Any]
 
-_BYTES_PER_TOKEN, _PAGE = 8, 4096
+_PAGE = 4096
 
 
 def offload_config(config: Config) -> KVTransferConfig:
     """Settings of vLLM's connector, with room for the case's number of chunks."""
     offload = config["offload"]
-    num_bytes = _BYTES_PER_TOKEN * config["block_size"] * offload["blocks_per_chunk"]
-    chunk_bytes = -(-num_bytes // _PAGE) * _PAGE
+    # As vLLM adds them up where it knows no tensors.
+    groups = cache_groups(config)["kv_cache_groups"]
+    num_bytes = sum(group.kv_cache_spec.page_size_bytes for group in groups)
+    chunk_bytes = -(-num_bytes * offload["blocks_per_chunk"] // _PAGE) * _PAGE
     names = "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only"
     return KVTransferConfig(
         kv_connector="OffloadingConnector",
@@ -35,11 +39,12 @@ def offload_config(config: Config) -> KVTransferConfig:
     )
 
 
-def add_settings(whole: Any) -> None:
+def add_settings(config: Config, whole: Any) -> None:
     """What the connector reads of the engine's settings besides: one GPU, with nothing special."""
-    whole.cache_config.prefix_match_unit = whole.cache_config.kv_cache_layout = None
-    whole.cache_config.prefix_cache_retention_interval = None
-    whole.cache_config.cache_dtype = "auto"
+    cache = whole.cache_config
+    cache.prefix_match_unit = cache.kv_cache_layout = None
+    cache.prefix_cache_retention_interval = config.get("prefix_cache_retention_interval", 0)
+    cache.cache_dtype = "auto"
     whole.attention_config = SimpleNamespace(hisparse_config=None)
     model, parallel = whole.model_config, whole.parallel_config
     model.model, model.dtype, model.use_mla = "model", "float32", False

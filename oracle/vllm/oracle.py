@@ -1,6 +1,7 @@
 """Drives vLLM's scheduler step by step, like the engine's loop, but on a virtual clock."""
 
 from collections import deque
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -143,7 +144,7 @@ class Oracle:
         self.tokens_known_ns = deque([0] * len(self.stage_free_ns))
         offloads = "offload" in config
         self.scheduler = build_scheduler(
-            config, transfer_config(config), add_settings if offloads else None
+            config, transfer_config(config), partial(add_settings, config) if offloads else None
         )
         if offloads:
             keep_order(self.scheduler)

@@ -188,7 +188,7 @@ def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
         looks_behind=drafting.looks_behind,
         num_drafts=drafting.num_tokens,
         longest=config.max_model_len,
-        has_connector=config.role != BOTH or config.offload is not None,
+        fetches_states=config.role != BOTH,
         most_blocks=tuple(most_blocks) if version.caps_admission else (),
     )
     return KVCacheCoordinator(pool.num_pages, pool.page_size, groups, rules)

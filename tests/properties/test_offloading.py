@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.vllm.offload.settings import OffloadSettings
+from tests.properties.test_layer_groups import grouped
 from tests.support.random_scenarios import random_scenarios
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import serve
@@ -36,6 +37,15 @@ def test_offloading_keeps_every_invariant_and_serves_everybody(scenario, setting
     assert served.num_ended == len(served.log.requests.rid)
     room = settings.num_chunks * settings.blocks_per_chunk * scenario.config.block_size
     assert all(0 <= step["host_used"] <= room for step in served.steps)
+
+
+@given(grouped(), offload_settings())
+def test_groups_of_layers_keep_every_invariant(scenario, settings):
+    config = scenario.config
+    has_states = any(group.kind == "mamba" for group in config.kv_cache_groups)
+    assume(config.enable_prefix_caching or not has_states)
+    served = run(scenario, offload=settings)
+    assert served.num_ended == len(served.log.requests.rid)
 
 
 @given(random_scenarios(vllm_configs(), impatient=True))

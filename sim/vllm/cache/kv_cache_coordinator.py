@@ -78,7 +78,7 @@ class KVCacheCoordinator(KVMemory):
             )
         kinds = {spec.kind for spec in groups}
         self._has_states = MAMBA in kinds
-        self._finds_one_by_one = rules.has_connector and {FULL, MAMBA} <= kinds
+        self._finds_one_by_one = rules.fetches_states and {FULL, MAMBA} <= kinds
         self._tells_events = kinds == {FULL} and len(groups) == 1
         self._num_admitted = 0
         # Blocks that rows in lockstep have got and that are in no table yet.
@@ -269,6 +269,26 @@ class KVCacheCoordinator(KVMemory):
         tables = self._tables(kv)
         for number, manager in enumerate(self.managers):
             manager.cache_blocks(kv, tables[number], num_full, self.num_decisions)
+
+    def hand_over_states(self) -> None:
+        """From now on, `take_states` tells of the states that others can find."""
+        for manager in self.managers:
+            if isinstance(manager, MambaManager):
+                manager.kept = []
+
+    def take_states(self) -> dict[RequestBlocks, list[tuple[int, int, int]]]:
+        """Of each request, the states that others can find since the last call.
+
+        Each as the number of the group, the block, and the place of the block of tokens that it
+        ends (vLLM 0.33.0: `take_boundary_state_offloads`).
+        """
+        taken: dict[RequestBlocks, list[tuple[int, int, int]]] = {}
+        for number, manager in enumerate(self.managers):
+            if isinstance(manager, MambaManager) and manager.kept:
+                for kv, block, place in manager.kept:
+                    taken.setdefault(kv, []).append((number, block, place))
+                manager.kept = []
+        return taken
 
     # ---- rows in lockstep ----------------------------------------------------------------------
 

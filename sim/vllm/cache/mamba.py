@@ -45,7 +45,12 @@ class MambaTable(BlockTable):
 
 
 class MambaManager(SingleTypeManager[MambaTable]):
-    """A block for each state that is kept, at the place of the block of tokens that it ends."""
+    """A block for each state that is kept, at the place of the block of tokens that it ends.
+
+    Attributes:
+        kept: states that this decision lets others find: whose, the block, and its place; None:
+            nobody asks.
+    """
 
     leaves_gaps = True
 
@@ -55,6 +60,7 @@ class MambaManager(SingleTypeManager[MambaTable]):
         super().__init__(spec, number, pool, block_size, rules)
         self._cached_now: set[int] = set()
         self._decision = 0
+        self.kept: list[tuple[RequestBlocks, int, int]] | None = None
 
     def new_table(self, number: int) -> MambaTable:
         return MambaTable(number)
@@ -223,9 +229,23 @@ class MambaManager(SingleTypeManager[MambaTable]):
         if self._decision != decision:
             self._decision = decision
             self._cached_now = set()
-        self._cached_now.update(
-            [hash_of[each] for each in blocks[first:num_full] if each in hash_of]
-        )
+        for place in range(first, num_full):
+            block = blocks[place]
+            if block in hash_of:
+                self._cached_now.add(hash_of[block])
+                if self.kept is not None:
+                    self.kept.append((kv, block, place))
+
+    def detach(self, kv: RequestBlocks, table: MambaTable) -> None:
+        self._drop_kept(kv)
+
+    def free(self, kv: RequestBlocks, table: MambaTable) -> None:
+        self._drop_kept(kv)
+        super().free(kv, table)
+
+    def _drop_kept(self, kv: RequestBlocks) -> None:
+        if self.kept:
+            self.kept = [each for each in self.kept if each[0] is not kv]
 
     def _key_checkpoint(
         self, kv: RequestBlocks, table: MambaTable, checkpoint: Checkpoint, decision: int
@@ -254,7 +274,9 @@ class MambaManager(SingleTypeManager[MambaTable]):
 
             self._pool.add_hashes([block_hash], [block], origin, are_free=False)
 
-    def are_worth_caching(self, first: int, end: int, boundaries: list[int]) -> list[bool] | None:
+    def are_worth_caching(
+        self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
+    ) -> list[bool] | None:
         size, interval = self._block_size, self._rules.interval
         if interval is None or (interval and interval <= size):
             return None

@@ -124,7 +124,7 @@ class CacheRules:
         num_drafts: draft tokens of a row. Each has a state of its own behind the last one, until it
             is known which are accepted (`num_speculative_blocks`).
         longest: tokens of the longest request.
-        has_connector: the server can fetch KV from elsewhere, or hands it over.
+        fetches_states: states that are missing can be fetched from another server.
         most_blocks: for each group, the most blocks that count when a request is admitted, 0: all;
             empty: all count.
     """
@@ -139,7 +139,7 @@ class CacheRules:
     looks_behind: bool = False
     num_drafts: int = 0
     longest: int = 0
-    has_connector: bool = False
+    fetches_states: bool = False
     most_blocks: tuple[int, ...] = ()
 
 
@@ -323,13 +323,16 @@ class SingleTypeManager(Generic[T]):
         ends = {max(end // size * size - size, 0) for end in (prompt_len - 1, prompt_len)}
         return sorted(ends) + ([junction, junction - size] if junction else [])
 
-    def are_worth_caching(self, first: int, end: int, boundaries: list[int]) -> list[bool] | None:
+    def are_worth_caching(
+        self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
+    ) -> list[bool] | None:
         """For each block from `first` to `end`, whether a request could go on from it; None: all.
 
         Args:
             first: a block's place in the table.
             end: the place behind the last one.
             boundaries: after how many tokens other requests are likely to go on.
+            per_chunk: requests go on at the ends of chunks of so many blocks.
         """
         return None
 

@@ -62,13 +62,15 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
     def num_skipped(self, num_tokens: int) -> int:
         return max(num_tokens - self.spec.size + 1, 0) // self._block_size
 
-    def are_worth_caching(self, first: int, end: int, boundaries: list[int]) -> list[bool] | None:
+    def are_worth_caching(
+        self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
+    ) -> list[bool] | None:
         # With `drops_last` a run of blocks ends a block behind the place where requests go on.
         num_behind, interval = int(self._rules.drops_last_block), self._rules.interval
         num_needed, size = self._num_needed + num_behind, self._block_size
         worth = [False] * (end - first)
         if interval != 0:
-            per_interval = 1 if interval is None else interval // size
+            per_interval = per_chunk if interval is None else interval // size
             if num_needed >= per_interval:
                 return None
             for i in range(first, end):
@@ -76,7 +78,7 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
                 worth[i - first] = i >= num_behind and place >= per_interval - num_needed
         if interval is not None:
             for num_tokens in boundaries:
-                last = num_tokens // size + num_behind
+                last = num_tokens // (size * per_chunk) * per_chunk + num_behind
                 for i in range(max(first, last - num_needed), min(end, last)):
                     worth[i - first] = True
         return worth

@@ -6,6 +6,8 @@ them back when a later request begins like an earlier one whose blocks are gone 
     policies.py     which chunks leave CPU memory when it is full: `lru`, `arc`
     host_memory.py  which chunks are in CPU memory, and which may leave it
     copies.py       when copies begin and end
+    search.py       how much of a waiting request is there, for all groups of layers
+    offloaded.py    what is known of a request
     connector.py    what the scheduler does: what it loads, what it stores, what it waits for
     role.py         when a server learns that copies have ended
 

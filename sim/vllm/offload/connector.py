@@ -19,48 +19,13 @@ from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.copies import Job
 from sim.vllm.offload.host_memory import HostMemory
-from sim.vllm.offload.policies import Access, ChunkKey
+from sim.vllm.offload.offloaded import Copied, Offloaded
+from sim.vllm.offload.policies import ChunkKey
+from sim.vllm.offload.search import ChunkSearch, OffloadGroup
 from sim.vllm.offload.settings import OffloadSettings
-from sim.vllm.request import RequestBlocks, VllmDecision, VllmRequest
+from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest
 from sim.vllm.scheduler.connector import BlockFences, Connector, KvLoads
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
-
-
-class Offloaded:
-    """What is known of a request that was looked up in CPU memory.
-
-    Attributes:
-        request: the request.
-        access: what it has had to do with CPU memory.
-        blocks: its blocks on the GPU, as far as steps have told of them.
-        next_chunk: the chunks before this one have been offered, or loaded.
-        jobs: its copies that have not ended: a load, or stores.
-        num_tokens: of an ended request: tokens whose KV may be stored. None: it has not ended.
-        is_forgotten: it has ended, and its last chunks have been offered.
-    """
-
-    def __init__(self, request: VllmRequest) -> None:
-        self.request = request
-        self.access = Access()
-        self.blocks: list[int] = []
-        self.next_chunk = 0
-        self.jobs: set[Job] = set()
-        self.num_tokens: int | None = None
-        self.is_forgotten = False
-
-
-class Copied:
-    """Copies that one decision begins, and for which its step waits.
-
-    Attributes:
-        loads, stores: copies to the GPU and to CPU memory.
-        awaited: copies to CPU memory that must end before the step begins.
-    """
-
-    def __init__(self) -> None:
-        self.loads: list[Job] = []
-        self.stores: list[Job] = []
-        self.awaited: set[Job] = set()
 
 
 class OffloadConnector(Connector):
@@ -83,7 +48,22 @@ class OffloadConnector(Connector):
         # What an EAGLE drafter has written for the last chunk may change.
         speculation = config.speculation
         self._num_left_out = int(speculation is not None and speculation.method in EAGLE_METHODS)
-        self._requests: dict[str, Offloaded] = {}
+        self._memory = memory
+        self._groups = [
+            OffloadGroup(number, manager.spec, self._chunk_tokens)
+            for number, manager in enumerate(memory.managers)
+        ]
+        # States are stored when the KV memory hands them over.
+        self._stored = [group for group in self._groups if not group.has_states]
+        self._windows = [group.number for group in self._stored if group.is_sparse]
+        self._search = ChunkSearch(
+            self.host,
+            self._groups,
+            config.block_size,
+            settings.blocks_per_chunk,
+            self._num_left_out,
+        )
+        self._requests: dict[RequestBlocks, Offloaded] = {}
         # Those that have ended since the last decision, in order.
         self._ended: list[Offloaded] = []
         self._being_loaded: set[ChunkKey] = set()
@@ -94,6 +74,7 @@ class OffloadConnector(Connector):
         self._copied = Copied()
         self._num_jobs = 0
         memory.count_host_tokens = self.num_host_tokens
+        memory.hand_over_states()
 
     def num_host_tokens(self) -> int:
         """Tokens in CPU memory, those that are being written included."""
@@ -125,56 +106,39 @@ class OffloadConnector(Connector):
         None: that is not known yet. Its own copies, or those of a chunk that it needs, have not
         ended.
         """
-        state = self._requests.get(request.rid)
+        state = self._requests.get(request.kv)
         if state is None:
-            state = self._requests[request.rid] = Offloaded(request)
-        state.blocks = []
-        state.next_chunk = 0
+            state = self._requests[request.kv] = Offloaded(request, len(self._groups))
+        state.start(len(self._groups))
         if state.jobs:
             return None
-        size = self._chunk_tokens
-        num_chunks = request.num_tokens // size
-        if num_chunks * size - num_found < size:
-            return 0
-        end = num_found // size
-        found: list[ChunkKey] = []
-        is_writing = False
-        while end < num_chunks:
-            key = self._key(request.kv, end)
-            chunk = self.host.find(key)
-            if chunk is None:
-                break
-            is_writing |= not chunk.is_ready
-            found.append(key)
-            end += 1
-        if is_writing:
-            return None
-        num_left_out = self._num_left_out if found else 0
-        num_more = (end - num_left_out) * size - num_found
-        if num_more < size:
-            return 0
-        loaded = found[: len(found) - num_left_out]
-        return None if not self._being_loaded.isdisjoint(loaded) else num_more
+        return self._search.num_loadable(
+            request.kv, request.num_tokens, num_found, self._being_loaded
+        )
 
     def load(self, request: VllmRequest, num_found: int) -> None:
         """A request has got blocks for what is loaded behind the tokens found on the GPU."""
-        state, blocks = self._requests[request.rid], request.kv.tables[0].blocks
-        self._given.update(blocks)
-        request.loaded_len = request.seq_len - num_found
-        end = request.seq_len // self._chunk_tokens
-        keys = [self._key(request.kv, i) for i in range(num_found // self._chunk_tokens, end)]
-        state.next_chunk = end
+        state, num_tokens = self._requests[request.kv], request.seq_len
+        request.loaded_len = num_tokens - num_found
+        first, end = num_found // self._block_size, -(-num_tokens // self._block_size)
+        keys: list[ChunkKey] = []
+        new: list[int] = []
+        for group in self._groups:
+            blocks = request.kv.tables[group.number].blocks
+            self._given.update(blocks)
+            num_skipped = first
+            while num_skipped < end and blocks[num_skipped] == NULL:
+                num_skipped += 1
+            new += blocks[num_skipped:end]
+            end_chunk = -(-num_tokens // self._chunk_tokens)
+            if num_skipped < end:
+                places = range(num_skipped // self._blocks_per_chunk, end_chunk)
+                keys += [self._search.key(request.kv, place, group.number) for place in places]
+            state.next_chunks[group.number] = end_chunk
         self.host.load(keys, state.access)
         if self._shares_loads:
             self._being_loaded.update(keys)
-        new = blocks[num_found // self._block_size :]
-        job = self._add(state, keys, new, is_store=False)
-        self._copied.loads.append(job)
-
-    def _key(self, kv: RequestBlocks, place: int) -> ChunkKey:
-        num_blocks = (place + 1) * self._blocks_per_chunk
-        kv.hash_blocks(num_blocks, self._block_size)
-        return ChunkKey(place, kv.hashes[num_blocks - 1])
+        self._copied.loads.append(self._add(state, keys, new, is_store=False))
 
     def _add(
         self, state: Offloaded, keys: list[ChunkKey], blocks: list[int], *, is_store: bool
@@ -188,7 +152,7 @@ class OffloadConnector(Connector):
 
     def ended(self, request: VllmRequest, *, is_aborted: bool) -> None:
         """A request ends; its blocks are freed next."""
-        state = self._requests.get(request.rid)
+        state = self._requests.get(request.kv)
         if state is None:
             return
         num_tokens = request.seq_len
@@ -196,12 +160,12 @@ class OffloadConnector(Connector):
             # KV of the last token is never cached.
             num_tokens = max(request.prompt_len, request.num_tokens - 1)
         state.num_tokens = self._num_storable(request, num_tokens)
-        num_chunks = self._num_chunks(state, state.num_tokens)
         # Its tokens can be read only now.
-        request.kv.hash_blocks(num_chunks * self._blocks_per_chunk, self._block_size)
+        for group in self._stored:
+            num_chunks = self._num_chunks(state, group, state.num_tokens)
+            request.kv.hash_blocks(num_chunks * self._blocks_per_chunk, self._block_size)
         for job in state.jobs:
-            if job.is_store:
-                self._watch(job)
+            self._watch(job, job.held)
         self._ended.append(state)
 
     def decided(self, decision: VllmDecision, partner: Partner) -> None:
@@ -213,15 +177,12 @@ class OffloadConnector(Connector):
                 self.fences.launched(launch)
             scheduled = sorted([*launch.prefill, *launch.decode], key=_admission)
         self._kv_loads.started = []
-        for request in scheduled:
-            state = self._requests[request.rid]
-            new = request.kv.tables[0].blocks[len(state.blocks) :]
-            state.blocks += new
-            self._given.update(new)
+        self._note_blocks(scheduled)
         self._wait_for_copies(victim for _, victims in decision.preempted for victim in victims)
+        self._store_states()
         for request in scheduled:
             num_tokens = self._num_storable(request, request.seq_len)
-            self._offer(self._requests[request.rid], num_tokens)
+            self._offer(self._requests[request.kv], num_tokens)
         for state in self._ended:
             self._offer(state, state.num_tokens or 0)
         for state in self._ended:
@@ -231,11 +192,34 @@ class OffloadConnector(Connector):
         self._ended = []
         self._given = set()
 
+    def _note_blocks(self, scheduled: list[VllmRequest]) -> None:
+        """What blocks these requests have got, and that others have lost theirs to them."""
+        given: list[tuple[list[int], list[int]]] = []
+        for request in scheduled:
+            blocks = self._requests[request.kv].blocks
+            for number, table in enumerate(request.kv.tables):
+                given.append((blocks[number], table.blocks[len(blocks[number]) :]))
+                self._given.update(given[-1][1])
+        self._given.discard(NULL)
+        if self._windows and self._given:
+            for state in self._requests.values():
+                self._forget_given(state)
+        for known, new in given:
+            known.extend(new)
+
+    def _forget_given(self, state: Offloaded) -> None:
+        """A window that moves on leaves blocks behind, which another request may have got now."""
+        for number in self._windows:
+            blocks = state.blocks[number]
+            for place in range(state.next_chunks[number] * self._blocks_per_chunk, len(blocks)):
+                if blocks[place] in self._given:
+                    blocks[place] = NULL
+
     def _wait_for_copies(self, victims: Iterable[VllmRequest]) -> None:
         """The step must not overwrite what is still to be copied."""
         awaited = self._copied.awaited
         for victim in victims:
-            awaited.update(self._requests[victim.rid].jobs)
+            awaited.update(self._requests[victim.kv].jobs)
         if self._watched and not self._given.isdisjoint(self._watched):
             for block in self._given:
                 awaited.update(self._watched.get(block, ()))
@@ -245,40 +229,93 @@ class OffloadConnector(Connector):
         most = request.num_tokens if self._stores_outputs else request.prompt_len
         return min(num_tokens, most)
 
-    def _num_chunks(self, state: Offloaded, num_tokens: int) -> int:
+    def _num_chunks(self, state: Offloaded, group: OffloadGroup, num_tokens: int) -> int:
         num_chunks = num_tokens // self._chunk_tokens
         if state.num_tokens is None and num_tokens > state.request.prompt_len:
             num_chunks -= self._num_left_out
-        return min(num_chunks, len(state.blocks) // self._blocks_per_chunk)
+        return min(num_chunks, len(state.blocks[group.number]) // self._blocks_per_chunk)
+
+    def _store_states(self) -> None:
+        """Offer the states that this decision keeps, each for itself."""
+        for kv, states in self._memory.take_states().items():
+            state = self._requests.get(kv)
+            if state is None:
+                continue
+            most = self._num_storable(state.request, state.request.num_tokens)
+            for number, block, place in states:
+                num_tokens = (place + 1) * self._block_size
+                if num_tokens > most or num_tokens % self._chunk_tokens:
+                    continue
+                key = self._search.key(kv, num_tokens // self._chunk_tokens - 1, number)
+                if self.host.store([key], state.access):
+                    self._store(state, [key], [block], [])
 
     def _offer(self, state: Offloaded, num_tokens: int) -> None:
         """Store the chunks of a request's first tokens that are not stored yet, if there is room.
 
         If there is none, they are offered again with the next step.
         """
-        first, end = state.next_chunk, self._num_chunks(state, num_tokens)
-        if end <= first:
-            return
-        keys = [self._key(state.request.kv, place) for place in range(first, end)]
-        stored = self.host.store(keys, state.access)
+        ends = [self._num_chunks(state, group, num_tokens) for group in self._stored]
+        keys = [
+            self._search.key(state.request.kv, place, group.number)
+            for group, end in zip(self._stored, ends, strict=True)
+            for place in self._places_worth_storing(state, group, end)
+        ]
+        stored = self.host.store(keys, state.access) if keys else []
         if stored is None:
             return
-        state.next_chunk = end
-        if not stored:
-            return
+        for group, end in zip(self._stored, ends, strict=True):
+            state.next_chunks[group.number] = max(state.next_chunks[group.number], end)
+        if stored:
+            self._store_chunks(state, stored)
+
+    def _places_worth_storing(self, state: Offloaded, group: OffloadGroup, end: int) -> list[int]:
+        """The chunks of a group that a load may need, and whose blocks are there."""
+        first, per_chunk = state.next_chunks[group.number], self._blocks_per_chunk
+        if end <= first:
+            return []
+        if not group.is_sparse:
+            return list(range(first, end))
+        kv, blocks = state.request.kv, state.blocks[group.number]
+        boundaries = [kv.prompt_len - 1, kv.junction] if kv.junction else [kv.prompt_len - 1]
+        worth = self._memory.managers[group.number].are_worth_caching(
+            first * per_chunk, end * per_chunk, boundaries, per_chunk
+        )
+        places: list[int] = []
+        for place in range(first, end):
+            chunk = range(place * per_chunk, (place + 1) * per_chunk)
+            wanted = [i for i in chunk if worth is None or worth[i - first * per_chunk]]
+            has_last = blocks[chunk[-1]] != NULL
+            if wanted and has_last and all(blocks[i] != NULL for i in wanted):
+                places.append(place)
+        return places
+
+    def _store_chunks(self, state: Offloaded, stored: list[ChunkKey]) -> None:
         per_chunk = self._blocks_per_chunk
-        blocks: list[int] = []
+        held: list[int] = []
+        loose: list[int] = []
         for key in stored:
-            blocks += state.blocks[key.place * per_chunk : (key.place + 1) * per_chunk]
-        job = self._add(state, stored, blocks, is_store=True)
-        self._copied.stores.append(job)
+            chunk = state.blocks[key.group][key.place * per_chunk : (key.place + 1) * per_chunk]
+            blocks = loose if self._groups[key.group].is_sparse else held
+            blocks += [block for block in chunk if block != NULL]
+        job = self._store(state, stored, loose, held)
         if state.num_tokens is not None:
-            self._watch(job)
-            if not self._given.isdisjoint(blocks):
+            self._watch(job, held)
+            if not self._given.isdisjoint(held):
                 self._copied.awaited.add(job)
 
-    def _watch(self, job: Job) -> None:
-        for block in job.blocks:
+    def _store(
+        self, state: Offloaded, keys: list[ChunkKey], loose: list[int], held: list[int]
+    ) -> Job:
+        """Copy chunks to CPU memory: blocks that may be freed at any time, and others."""
+        job = self._add(state, keys, loose + held, is_store=True)
+        job.held = held
+        self._copied.stores.append(job)
+        self._watch(job, loose)
+        return job
+
+    def _watch(self, job: Job, blocks: list[int]) -> None:
+        for block in blocks:
             self._watched.setdefault(block, set()).add(job)
 
     # ---- copies --------------------------------------------------------------------------------
@@ -294,7 +331,7 @@ class OffloadConnector(Connector):
 
     def copy_ended(self, job: Job) -> None:
         """The scheduler learns that a copy has ended."""
-        state = self._requests[job.request.rid]
+        state = self._requests[job.request.kv]
         self._num_jobs -= 1
         state.jobs.discard(job)
         if not job.is_store:
@@ -302,8 +339,7 @@ class OffloadConnector(Connector):
             self._being_loaded.difference_update(job.keys)
         else:
             self.host.stored(job.keys)
-            if state.num_tokens is not None:
-                self._unwatch(job)
+            self._unwatch(job)
         self._forget(state)
 
     def _unwatch(self, job: Job) -> None:
@@ -316,7 +352,7 @@ class OffloadConnector(Connector):
 
     def _forget(self, state: Offloaded) -> None:
         if state.is_forgotten and not state.jobs:
-            del self._requests[state.request.rid]
+            del self._requests[state.request.kv]
 
 
 def _admission(request: VllmRequest) -> int:

@@ -23,6 +23,7 @@ class Job:
         request: the request.
         keys: the chunks.
         blocks: the blocks on the GPU.
+        held: those of them that stay the request's until it ends.
         is_store: the copy is to CPU memory.
         end_ns: when it ends; 0: it has not been given to the GPU.
     """
@@ -38,6 +39,7 @@ class Job:
         self.request = request
         self.keys = keys
         self.blocks = blocks
+        self.held: list[int] = []
         self.is_store = is_store
         self.end_ns = 0
 

@@ -14,10 +14,12 @@ class ChunkKey(NamedTuple):
 
     Attributes:
         place: its number in its sequence, from 0.
+        group: number of its group of layers.
         prefix: hash of the sequence's tokens up to the chunk's end.
     """
 
     place: int
+    group: int
     prefix: int
 
 

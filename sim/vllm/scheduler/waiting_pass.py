@@ -349,7 +349,10 @@ class WaitingPass:
         num_new = min(num_new, budget)
         if limits.aligned is None:
             return num_new
-        junction = 0 if hit is None or hit.longest <= start else hit.longest
+        # Of a request whose KV has come, that of the decision that fetched it.
+        junction = request.kv.junction
+        if hit is not None:
+            junction = hit.longest if hit.longest > start else 0
         num_aligned = limits.aligned.num_tokens(request, start, num_new, junction)
         if padding and 0 < num_aligned < num_new:
             # A padded row is whole, or not padded.

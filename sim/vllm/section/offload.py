@@ -1,7 +1,7 @@
 """The keys `kv_offloading_size` and `kv_offloading` of a vLLM scheduler: KV in CPU memory."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -9,8 +9,12 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.engine.server_config import BOTH
 from sim.validation import KeysError, StrictModel
+from sim.vllm.cache.single_type_manager import MAMBA, WINDOW
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings
+from sim.vllm.scheduler.step_limits import EAGLE_METHODS
+from sim.vllm.section.groups import KVCacheGroup, block_bytes
+from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.version_rules import NEWEST
 
 if TYPE_CHECKING:
@@ -18,7 +22,8 @@ if TYPE_CHECKING:
 
     from sim.latency.shapes import ModelShape
 
-_SIZE, _KEYS = "kv_offloading_size", "kv_offloading"
+_SIZE, _KEYS, _GROUPS = "kv_offloading_size", "kv_offloading", "kv_cache_groups"
+_INTERVAL = "prefix_cache_retention_interval"
 _BYTES_PER_GIB = 1 << 30
 # A chunk in CPU memory fills whole pages (`SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT`).
 _ALIGNMENT = 4096
@@ -73,7 +78,13 @@ class OffloadKeys(Protocol):
     @property
     def kv_offloading(self) -> KvOffloading | None: ...
     @property
-    def kv_cache_groups(self) -> object | None: ...
+    def kv_cache_groups(self) -> list[KVCacheGroup] | Literal["model"] | None: ...
+    @property
+    def prefix_cache_retention_interval(self) -> int | None: ...
+    @property
+    def enable_prefix_caching(self) -> bool: ...
+    @property
+    def speculative_config(self) -> SpeculativeConfig | None: ...
 
 
 def check_offloading(section: OffloadKeys) -> None:
@@ -97,9 +108,35 @@ def check_offloading(section: OffloadKeys) -> None:
     if section.version != NEWEST:
         reason = f"{given} of vLLM {section.version} is not simulated"
         raise KeysError(reason, given, "version")
-    if section.kv_cache_groups is not None:
-        reason = f"{given} is not simulated together with kv_cache_groups"
-        raise KeysError(reason, given, "kv_cache_groups")
+    _check_groups(section, given)
+
+
+def _check_groups(section: OffloadKeys, given: str) -> None:
+    """Refuse groups of layers with which vLLM does not start, or whose drafter is not known."""
+    groups, drafts = section.kv_cache_groups, section.speculative_config
+    if groups is None:
+        return
+    if drafts is not None and drafts.method in EAGLE_METHODS:
+        reason = f"{given} with drafts of method {drafts.method} is not simulated with {_GROUPS}"
+        raise KeysError(reason, given, _GROUPS, "speculative_config")
+    kinds = [WINDOW] if groups == "model" else [group.kind for group in groups]
+    if MAMBA in kinds and not section.enable_prefix_caching:
+        raise KeysError(
+            f"{given} with kind {MAMBA} needs enable_prefix_caching (build_offloading_config of"
+            " offloading/config.py)",
+            given,
+            _GROUPS,
+            "enable_prefix_caching",
+        )
+    keys = section.kv_offloading
+    chunk_tokens = section.block_size * (1 if keys is None else keys.blocks_per_chunk)
+    interval = section.prefix_cache_retention_interval
+    if interval and interval % chunk_tokens:
+        raise KeysError(
+            f"{_INTERVAL} {interval} is no multiple of a chunk's {chunk_tokens} tokens",
+            _INTERVAL,
+            given,
+        )
 
 
 def refuse_offloading_in_role(section: OffloadKeys, role: str) -> None:
@@ -148,7 +185,7 @@ def offload_settings(
     chunk_tokens = keys.blocks_per_chunk * section.block_size
     num_chunks = (keys.capacity_tokens or 0) // chunk_tokens
     if size is not None and model is not None:
-        num_bytes = _bytes_per_token(model, tp) * chunk_tokens
+        num_bytes = _bytes_per_token(section, model, tp) * chunk_tokens
         num_bytes = -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
         num_chunks = int(size * _BYTES_PER_GIB) // num_bytes
     if not num_chunks:
@@ -158,7 +195,7 @@ def offload_settings(
     if model is not None and speed is None:
         # 1 GB/s is 1 byte per ns.
         bandwidth = keys.load_bandwidth_gb_s or _BANDWIDTH_GB_S
-        ns_per_token = model.kv_bytes_on_gpu(tp) / bandwidth
+        ns_per_token = _bytes_on_gpu(section, model, tp) / bandwidth
     else:
         ns_per_token = NS_PER_S / (speed or 1.0)
     return OffloadSettings(
@@ -171,7 +208,22 @@ def offload_settings(
     )
 
 
-def _bytes_per_token(model: "ModelShape", tp: int) -> int:
+def _bytes_per_token(section: OffloadKeys, model: "ModelShape", tp: int) -> int:
     """KV of a token in CPU memory: the parts of all GPUs, but latent attention's only once."""
-    on_gpu = model.kv_bytes_on_gpu(tp)
-    return on_gpu if on_gpu == model.kv_bytes_on_gpu(1) else on_gpu * tp
+    on_gpu = _bytes_on_gpu(section, model, tp)
+    return on_gpu if on_gpu == _bytes_on_gpu(section, model, 1) else on_gpu * tp
+
+
+def _bytes_on_gpu(section: OffloadKeys, model: "ModelShape", tp: int) -> int:
+    """KV of a token on each GPU in all layers, or in those of one group.
+
+    Raises:
+        InputError: what a block holds cannot be derived.
+    """
+    if section.kv_cache_groups is None:
+        return model.kv_bytes_on_gpu(tp)
+    try:
+        return block_bytes(model, tp, section.block_size) // section.block_size
+    except InputError:
+        reason = f"needs capacity_tokens and load_tokens_per_s with the groups of {model.name}"
+        raise InputError(reason, key=("scheduler", _KEYS)) from None

@@ -9,7 +9,7 @@ from sim.vllm.offload.settings import OffloadSettings
 
 def keys(name, num_chunks):
     """The chunks of a prompt."""
-    return [ChunkKey(place, 100 * name + place) for place in range(num_chunks)]
+    return [ChunkKey(place, 0, 100 * name + place) for place in range(num_chunks)]
 
 
 def memory(num_chunks, **settings):

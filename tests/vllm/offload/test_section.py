@@ -20,6 +20,8 @@ _LINEAR = (
     " per_context_token_s: 0"
 )
 _TOKENS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6}"
+_TWO_BLOCKS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6, blocks_per_chunk: 2}"
+_WINDOWS = "kv_cache_groups: [{kind: full_attention}, {kind: sliding_window, sliding_window: 32}]"
 _MODEL = "model: meta-llama/Llama-3.1-8B"
 
 
@@ -37,6 +39,15 @@ def test_bytes_are_chunks_of_the_model():
         assert found.num_chunks == 8 * 2**30 // (131_072 * 32)
         # 50 GB/s, each GPU over its own link.
         assert found.copy_ns_per_token == 131_072 / tp / 50
+
+
+def test_a_chunk_holds_the_layers_of_a_group():
+    """GPT-OSS-20B: 12 of its 24 layers, 2,048 bytes a token each."""
+    keys = "kv_offloading_size: 8, kv_cache_groups: model, max_num_batched_tokens: 128"
+    where = "model: openai/gpt-oss-20b\nhardware: h100-sxm"
+    found = _settings(keys, where, "{kind: roofline}")
+    assert found.num_chunks == 8 * 2**30 // (12 * 2048 * 16)
+    assert found.copy_ns_per_token == 12 * 2048 / 50
 
 
 def test_tokens_need_no_model():
@@ -60,9 +71,25 @@ def test_tokens_need_no_model():
         ),
         (f"version: 0.19.0, {_TOKENS}", "", "kv_offloading of vLLM 0.19.0 is not simulated"),
         (
-            f"{_TOKENS}, kv_cache_groups: [{{kind: full_attention}}]",
+            f"{_TOKENS}, {_WINDOWS},"
+            " speculative_config: {method: mtp, num_speculative_tokens: 1}",
             "",
-            "kv_offloading is not simulated together with kv_cache_groups",
+            "kv_offloading with drafts of method mtp is not simulated with kv_cache_groups",
+        ),
+        (
+            f"{_TOKENS}, kv_cache_groups: [{{kind: mamba}}], enable_prefix_caching: false",
+            "",
+            "kv_offloading with kind mamba needs enable_prefix_caching",
+        ),
+        (
+            f"{_TWO_BLOCKS}, {_WINDOWS}, prefix_cache_retention_interval: 48",
+            "",
+            "prefix_cache_retention_interval 48 is no multiple of a chunk's 32 tokens",
+        ),
+        (
+            f"kv_offloading_size: 8, {_WINDOWS}",
+            "model: Qwen/Qwen3-Next-80B-A3B-Instruct",
+            "needs capacity_tokens and load_tokens_per_s with the groups of",
         ),
     ],
 )

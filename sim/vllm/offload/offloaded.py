@@ -1,0 +1,47 @@
+"""What a scheduler knows of requests that were looked up in CPU memory, and of their copies."""
+
+from sim.vllm.offload.copies import Job
+from sim.vllm.offload.policies import Access
+from sim.vllm.request import VllmRequest
+
+
+class Offloaded:
+    """What is known of a request that was looked up in CPU memory.
+
+    Attributes:
+        request: the request.
+        access: what it has had to do with CPU memory.
+        blocks: for each group of layers, its blocks on the GPU, as far as steps have told of them;
+            `NULL` where there is none, or where it has been given to another request since.
+        next_chunks: for each group, the chunks before this one have been offered, or loaded.
+        jobs: its copies that have not ended: a load, or stores.
+        num_tokens: of an ended request: tokens whose KV may be stored. None: it has not ended.
+        is_forgotten: it has ended, and its last chunks have been offered.
+    """
+
+    def __init__(self, request: VllmRequest, num_groups: int) -> None:
+        self.request = request
+        self.access = Access()
+        self.jobs: set[Job] = set()
+        self.num_tokens: int | None = None
+        self.is_forgotten = False
+        self.start(num_groups)
+
+    def start(self, num_groups: int) -> None:
+        """It has no blocks: all of its chunks are offered."""
+        self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
+        self.next_chunks = [0] * num_groups
+
+
+class Copied:
+    """Copies that one decision begins, and for which its step waits.
+
+    Attributes:
+        loads, stores: copies to the GPU and to CPU memory.
+        awaited: copies to CPU memory that must end before the step begins.
+    """
+
+    def __init__(self) -> None:
+        self.loads: list[Job] = []
+        self.stores: list[Job] = []
+        self.awaited: set[Job] = set()

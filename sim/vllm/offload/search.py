@@ -1,0 +1,165 @@
+"""How much of a waiting request is in CPU memory, for all groups of layers.
+
+Layers with full attention need all chunks of a prefix. Others need the last ones only: those of a
+window or of a chunk of attention, or one state. A load ends where all groups can go on.
+
+vLLM 0.33.0: `_lookup_complete_chunks`, `_maximal_prefix_lookup`, `_sliding_window_lookup`
+(distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py);
+`get_sliding_window_size_in_chunks` (offloading/config.py).
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from sim.vllm.cache.single_type_manager import FULL, MAMBA, KVCacheSpec
+from sim.vllm.offload.host_memory import HostMemory
+from sim.vllm.offload.policies import ChunkKey
+from sim.vllm.request import RequestBlocks
+
+
+class OffloadGroup:
+    """A group of layers, in chunks.
+
+    Attributes:
+        number: its place among the groups.
+        is_sparse: it needs the last chunks of a prefix only.
+        has_states: it keeps states, which the KV memory hands over one by one.
+        num_needed: chunks that it needs of a prefix; 0: all. vLLM counts one more for a prefix that
+            ends inside a chunk, but none ends more than a token before a chunk does, and the
+            window of the token behind it is no longer then.
+    """
+
+    def __init__(self, number: int, spec: KVCacheSpec, chunk_tokens: int) -> None:
+        self.number = number
+        self.is_sparse = spec.kind != FULL
+        self.has_states = spec.kind == MAMBA
+        size = 1 if self.has_states else spec.size
+        self.num_needed = -(-size // chunk_tokens)
+
+
+class ChunkSearch:
+    """Looks for chunks of all groups."""
+
+    def __init__(
+        self,
+        host: HostMemory,
+        groups: Sequence[OffloadGroup],
+        block_size: int,
+        blocks_per_chunk: int,
+        num_left_out: int,
+    ) -> None:
+        """`num_left_out`: chunks at the end of a hit that are computed again."""
+        self._host = host
+        self._groups = groups
+        self._block_size = block_size
+        self._blocks_per_chunk = blocks_per_chunk
+        self._chunk_tokens = block_size * blocks_per_chunk
+        self._num_left_out = num_left_out
+        self._has_states = any(group.has_states for group in groups)
+        self._sparse = [group for group in groups if group.is_sparse]
+        self._sparse.sort(key=lambda group: -group.num_needed)
+        self._ordered = [group for group in groups if not group.is_sparse] + self._sparse
+
+    def key(self, kv: RequestBlocks, place: int, group: int) -> ChunkKey:
+        """The name of a request's chunk."""
+        num_blocks = (place + 1) * self._blocks_per_chunk
+        kv.hash_blocks(num_blocks, self._block_size)
+        return ChunkKey(place, group, kv.hashes[num_blocks - 1])
+
+    def num_loadable(
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        num_found: int,
+        being_loaded: AbstractSet[ChunkKey],
+    ) -> int | None:
+        """How many tokens behind the first `num_found` a request can load.
+
+        None: chunks that it needs are being written, or are in `being_loaded`.
+        """
+        most = num_tokens
+        if self._sparse:
+            # The last token is computed again, and its window must still be there.
+            most -= 1
+            if self._has_states:
+                most -= most % self._chunk_tokens
+        num_more = self._agree(kv, num_tokens // self._chunk_tokens, most, num_found)
+        if num_more and being_loaded:
+            for group in self._groups:
+                for place in self.places(group, num_found, num_found + num_more):
+                    if self.key(kv, place, group.number) in being_loaded:
+                        return None
+        return num_more
+
+    def places(self, group: OffloadGroup, num_found: int, num_tokens: int) -> range:
+        """The chunks that a load of the tokens behind the first `num_found` looks at."""
+        first, end = num_found // self._chunk_tokens, -(-num_tokens // self._chunk_tokens)
+        if group.is_sparse:
+            first = max(first, end - group.num_needed)
+        return range(first, end)
+
+    def _agree(self, kv: RequestBlocks, num_chunks: int, most: int, num_found: int) -> int | None:
+        """The same without a look at other loads: each group may shorten what those before found.
+
+        Then groups that were asked before are asked again: all if some chunk is being written, else
+        those that need the last chunks only.
+        """
+        size, first = self._chunk_tokens, num_found // self._chunk_tokens
+        num_more, waits = 0, False
+        asked = self._ordered
+        while asked:
+            again: list[OffloadGroup] = []
+            has_asked_sparse = False
+            for group in asked:
+                most = min(most, num_chunks * size)
+                if most - num_found < size:
+                    return 0
+                hit = self._find(kv, group, first, most)
+                if hit == 0:
+                    return 0
+                if hit is None:
+                    waits = True
+                else:
+                    most = min(most, (first + hit - self._num_left_out) * size)
+                if most - num_found < size:
+                    return 0
+                if most - num_found < num_more:
+                    if waits:
+                        waits, again = False, self._ordered
+                    elif has_asked_sparse and not again:
+                        again = self._sparse
+                has_asked_sparse = has_asked_sparse or group.is_sparse
+                num_more = most - num_found
+            asked = again
+        return None if waits else num_more
+
+    def _find(self, kv: RequestBlocks, group: OffloadGroup, first: int, most: int) -> int | None:
+        """Behind which chunk from `first` on a hit of at most `most` tokens ends; 0: there is none.
+
+        None: a chunk of the hit is being written.
+        """
+        end = -(-most // self._chunk_tokens)
+        if group.is_sparse:
+            return self._last_run(kv, group, first, end)
+        num_hit, is_writing = 0, False
+        for place in range(first, end):
+            chunk = self._host.find(self.key(kv, place, group.number))
+            if chunk is None:
+                break
+            is_writing = is_writing or not chunk.is_ready
+            num_hit += 1
+        return None if is_writing else num_hit
+
+    def _last_run(self, kv: RequestBlocks, group: OffloadGroup, first: int, end: int) -> int | None:
+        """The last run of enough chunks, or the one at the beginning."""
+        num_run, is_writing = 0, False
+        for place in range(end - 1, first - 1, -1):
+            chunk = self._host.find(self.key(kv, place, group.number))
+            if chunk is None:
+                num_run, is_writing = 0, False
+                continue
+            is_writing = is_writing or not chunk.is_ready
+            num_run += 1
+            if num_run == group.num_needed:
+                return None if is_writing else place - first + num_run
+        return None if is_writing else num_run
