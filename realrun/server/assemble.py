@@ -3,18 +3,21 @@
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 from realrun.model.paged_model import PagedModel
 from realrun.runner.warm_runner import WarmRunner
 from realrun.server.executor import TorchExecutor
+from realrun.server.host_copies import HostCopies
 from realrun.tokens.drafting import NgramDrafting
 from realrun.tokens.outputs import Tokens
 from realrun.tokens.sampling import SamplingParams
 from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageIds
-from sim.engine.server_config import ServerConfig
+from sim.engine.server_config import ServerConfig, goes_row_by_row
 from sim.families import build_engine
+from sim.vllm.offload.role import Offload
 
 
 def assemble(
@@ -31,14 +34,21 @@ def assemble(
         tokens: the tokens of all requests.
         sampling_params: see `TorchExecutor`.
     """
+    offload = getattr(config, "offload", None)
+    if offload is not None:
+        # Copies are made in the device's stream: the next step waits for them, and nothing else.
+        config = replace(config, offload=replace(offload, copy_ns_per_token=0.0))  # type: ignore[type-var]
     speculation = getattr(config, "speculation", None)
-    drafting = None if speculation is None else NgramDrafting(speculation, tokens)
+    drafting = NgramDrafting(speculation, tokens) if goes_row_by_row(config) else None
     executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting, sampling_params)
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
     # Under overlap a request keeps its slot until its last result is processed, so slots of ended
     # and new requests are in use at the same time.
     executor.attach(engine, 2 * config.max_rows + 2)
+    if isinstance(engine.role, Offload):
+        host = engine.role.connector.host
+        engine.role.copies.made_by(HostCopies(warm.runner.kv, warm.stream, host).make)
     return engine, executor
 
 

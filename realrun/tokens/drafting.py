@@ -78,7 +78,8 @@ class NgramDrafting:
         steps: by request, what each of its steps drafted and accepted.
     """
 
-    def __init__(self, speculation: Speculation, tokens: Tokens) -> None:
+    def __init__(self, speculation: Speculation | None, tokens: Tokens) -> None:
+        """`speculation`: None: there are no drafts; rows are counted one by one all the same."""
         self.steps: dict[str, DraftedSteps] = {}
         self._speculation = speculation
         self._tokens = tokens
@@ -90,9 +91,10 @@ class NgramDrafting:
 
     def inputs(self, batch: Batch) -> list[Int64]:
         """The new tokens of each decode row: its last one, and its drafts."""
+        counts = batch.drafts or [0] * len(batch.decode_rids)
         return [
             np.concatenate([self._output(self._engine.requests[rid])[-1:], self._first(rid, count)])
-            for rid, count in zip(batch.decode_rids, batch.drafts, strict=True)
+            for rid, count in zip(batch.decode_rids, counts, strict=True)
         ]
 
     def take(self, batch: Batch, sampled: Sequence[Int64]) -> StepOutput:
@@ -103,7 +105,7 @@ class NgramDrafting:
             sampled: for each row, the tokens that the model sampled after its last known token and
                 after each draft; empty for a row that does not sample.
         """
-        drafts = [0] * len(batch.prefill) + list(batch.drafts)
+        drafts = [0] * len(batch.prefill) + list(batch.drafts or [0] * len(batch.decode_rids))
         rids = [*(row.rid for row in batch.prefill), *batch.decode_rids]
         ended: list[str] = []
         num_sampled, num_proposed = [], []
@@ -132,15 +134,18 @@ class NgramDrafting:
             num_accepted += 1
         if self._tokens.extend(rid, start, follows[: 1 + num_accepted]):
             ended.append(rid)
-        steps = self.steps.setdefault(rid, DraftedSteps())
-        if start:
-            steps.proposed.append(len(self._drafts[rid]))
-            steps.accepted.append(num_accepted)
+        if self._speculation is not None:
+            steps = self.steps.setdefault(rid, DraftedSteps())
+            if start:
+                steps.proposed.append(len(self._drafts[rid]))
+                steps.accepted.append(num_accepted)
         return 1 + num_accepted
 
     def _look_up(self, rid: str) -> int:
         """Find the next drafts of a request; returns how many there are."""
         request, wanted = self._engine.requests[rid], self._speculation
+        if wanted is None:
+            return 0
         known = np.concatenate([request.spec.prompt.token_ids(), self._tokens.all_outputs(rid)])
         self._drafts[rid] = ngram_drafts(
             known, wanted.lookup_min, wanted.lookup_max, wanted.num_tokens

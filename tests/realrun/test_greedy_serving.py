@@ -8,7 +8,8 @@ from realrun.clock import WallClock
 from realrun.server import assemble, serve_workload
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig
-from sim.workload.workload import listed
+from sim.vllm.offload.settings import OffloadSettings
+from sim.workload.workload import Turn, listed
 from tests.support.workloads import scripted
 
 ROOMY = SchedulerConfig(
@@ -47,6 +48,13 @@ TIGHT_SETTINGS = {
     "vllm, sync": replace(TIGHT_VLLM, async_scheduling=False),
     "vllm, no cache": replace(TIGHT_VLLM, enable_prefix_caching=False),
 }
+# Nothing is found in GPU memory: what is found comes from CPU memory, in chunks of two blocks.
+HOST = replace(
+    ROOMY_VLLM,
+    async_scheduling=False,
+    enable_prefix_caching=False,
+    offload=OffloadSettings(num_chunks=40, blocks_per_chunk=2, offload_prompt_only=False),
+)
 # Prompts share 40 tokens, two are equal, and some are longer than a chunk.
 WORKLOAD = listed(
     [
@@ -124,6 +132,37 @@ def test_greedy_put_back_goes_on_where_it_was(
     outputs, num_put_back, _ = served_outputs(model, TIGHT_SETTINGS[settings], GROWING)
     assert num_put_back > 0
     check_outputs(outputs, GROWING, architecture, plain_logits, {model.model.config.eos_token_id})
+
+
+def test_kv_from_cpu_memory_is_what_was_copied_there(serve_greedy, paged_models, plain_logits):
+    """Tokens behind a loaded prefix are transformers' own choice."""
+    workload = listed(
+        [
+            scripted(f"{name}{turn}", (7, 40), (1 + place, 30), (20 + turn, 3), output=8)
+            for turn in range(4)
+            for place, name in enumerate("abcd")
+        ]
+    )
+    lines = serve_greedy(paged_models["llama"], HOST, workload)
+    loaded = [row for line in lines if line["kind"] == "step" for row in line["loaded"]]
+    assert len(loaded) >= 4
+    outputs = {line["rid"]: line["output_ids"] for line in lines if line["kind"] == "req"}
+    end_ids = {paged_models["llama"].model.config.eos_token_id}
+    check_outputs(outputs, workload, "llama", plain_logits, end_ids)
+
+
+def test_a_chunk_may_begin_inside_what_the_gpu_has(serve_greedy, paged_models, plain_logits):
+    """The second prompt takes all but the first three blocks; a chunk has two."""
+    config = replace(HOST, enable_prefix_caching=True, num_gpu_blocks=12, max_model_len=128)
+    first, other = scripted("a", (7, 112), output=1), scripted("b", (9, 120), output=1)
+    again = scripted("c", (7, 112), (5, 3), output=8)
+    workload = listed(clients=[[Turn(0, request) for request in (first, other, again)]])
+    lines = serve_greedy(paged_models["llama"], config, workload)
+    loaded = [line["loaded"] for line in lines if line["kind"] == "step" and line["loaded"]]
+    assert loaded == [[["c", 48]]]
+    outputs = {line["rid"]: line["output_ids"] for line in lines if line["kind"] == "req"}
+    end_ids = {paged_models["llama"].model.config.eos_token_id}
+    check_outputs(outputs, listed([first, other, again]), "llama", plain_logits, end_ids)
 
 
 def test_the_clock_starts_when_garbage_is_collected(serve_greedy, paged_models, monkeypatch):

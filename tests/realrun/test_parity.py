@@ -7,15 +7,15 @@ import pytest
 
 from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from realrun.server.serve_workload import serve
-from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay.replay import RankReplay, of_one_server, replay
-from sim.families import build_engine
+from sim.families import build_engine, build_executor
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.sglang.config import PackSettings, SchedulerConfig, StaticSettings
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.waiting.fairness import FairnessT, KLpm
 from sim.vllm.config import VllmConfig
+from sim.vllm.offload.settings import OffloadSettings
 from sim.workload.workload import Turn, listed
 from tests.support.workloads import scripted
 
@@ -78,7 +78,7 @@ def record(warm, config, workload):
 
 def replayed(run, config, requests):
     """The first decision in which a simulated engine differs; None if there is none."""
-    executor, arrivals = ScriptedExecutor(), []
+    executor, arrivals = build_executor(config), []
     by_rid = {request.spec.rid: request for request in requests}
     for line in run.requests:
         request = by_rid[line["rid"]].sent_at(line["arrival_ns"])
@@ -219,6 +219,19 @@ def test_parity_of_family_vllm(warm, settings, ahead):
     check_log(run, requests)
     assert (sum(line["preemptions"] for line in run.requests) > 0) == ("preempt" in settings)
     assert (sum(line["cached_at_admit"] for line in run.requests) > 0) == (settings != "no cache")
+
+
+@pytest.mark.parametrize("settings", [{}, {"enable_prefix_caching": False}], ids=["both", "host"])
+def test_parity_with_kv_in_cpu_memory(warm, settings):
+    """Prompts come back from CPU memory, and blocks leave both memories."""
+    offload = OffloadSettings(num_chunks=30, blocks_per_chunk=2, offload_prompt_only=False)
+    config = replace(VLLM, async_scheduling=False, offload=offload, **settings)
+    requests = [scripted(f"r{i}", (i % 7, 60), (100 + i, 5), output=6, limit=20) for i in range(30)]
+    run = record(warm, config, listed(requests))
+    divergence = replayed(run, config, requests)
+    assert divergence is None, f"\n{divergence}"
+    check_log(run, requests)
+    assert sum(number for step in run.steps for _, number in step["loaded"]) > 0
 
 
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])

@@ -33,6 +33,7 @@ workload:
 scheduler: {page_size: 8, max_total_tokens: 640, max_running_requests: 4}
 """)
 VLLM = {"family": "vllm"}
+HOST = {"kv_offloading": {"capacity_tokens": 64, "load_tokens_per_s": 10**6}}
 
 
 @pytest.fixture
@@ -254,6 +255,11 @@ def refused(capsys, *arguments):
         ({**DRAFTING, "scheduler": {**VLLM, "num_gpu_blocks_override": 9, "speculative_config":
           {"method": "eagle", "num_speculative_tokens": 3}}},
          "scheduler.speculative_config: the real runner drafts with method ngram alone"),
+        ({"scheduler": {**VLLM, "num_gpu_blocks_override": 9, **HOST}},
+         "scheduler.async_scheduling: the real runner keeps KV in CPU memory only without it"),
+        ({**DRAFTING, "scheduler": {**VLLM, "num_gpu_blocks_override": 9, **HOST,
+          "speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}},
+         "scheduler.speculative_config: the real runner keeps KV in CPU memory only without"),
         ({"scheduler": {**VLLM, "block_size": 256, "num_gpu_blocks_override": 9}},
          "s.yaml:10: scheduler.block_size: the runner takes 1 to 128"),
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 10**10}},

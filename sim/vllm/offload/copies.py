@@ -10,7 +10,7 @@ and `post_forward` of v1/worker/gpu/kv_connector.py.
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sim.vllm.offload.policies import ChunkKey
 from sim.vllm.request import VllmRequest
@@ -45,9 +45,15 @@ class Job:
 
 
 class Link:
-    """One direction."""
+    """One direction.
+
+    Attributes:
+        copies: makes the copies of a real server, in the order in which they begin; None: they only
+            take their time.
+    """
 
     def __init__(self, ns_per_block: float) -> None:
+        self.copies: Callable[[Job], None] | None = None
         self._ns_per_block = ns_per_block
         self._jobs: deque[Job] = deque()
         self._free_ns = 0
@@ -58,6 +64,8 @@ class Link:
             begin_ns = max(after_ns, self._free_ns)
             job.end_ns = self._free_ns = begin_ns + round(len(job.blocks) * self._ns_per_block)
             self._jobs.append(job)
+            if self.copies is not None:
+                self.copies(job)
 
     def ended(self, now_ns: int) -> list[Job]:
         """The copies that have ended until now; each is returned once."""
@@ -81,6 +89,10 @@ class Copies:
         # Decided, but not given to the GPU yet.
         self._next_stores: list[Job] = []
         self._next_loads: list[Job] = []
+
+    def made_by(self, copies: Callable[[Job], None]) -> None:
+        """From now on this makes the copies."""
+        self._stores.copies = self._loads.copies = copies
 
     def step_ended(self, device_free_ns: int) -> None:
         """The steps that were launched before end then: loads that were decided with them begin."""

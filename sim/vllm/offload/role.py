@@ -11,13 +11,17 @@ class Offload(Polling[Job]):
 
     A server without requests goes on deciding until all copies have ended (`has_pending_push_work`,
     v1/core/sched/scheduler.py).
+
+    Attributes:
+        connector: what the scheduler does.
+        copies: when copies begin and end.
     """
 
     def __init__(self, polls: Polls[Job], connector: OffloadConnector, copies: Copies) -> None:
         super().__init__(polls)
         self.polls_at_steps = self.waits_without_step = True
-        self._connector = connector
-        self._copies = copies
+        self.connector = connector
+        self.copies = copies
         # When the steps that were launched end.
         self._device_free_ns = 0
         self._asks = False
@@ -27,7 +31,7 @@ class Offload(Polling[Job]):
 
     @property
     def wakes_ns(self) -> int | None:
-        return self._copies.next_ns
+        return self.copies.next_ns
 
     @property
     def _looks(self) -> bool:
@@ -35,10 +39,10 @@ class Offload(Polling[Job]):
 
     @property
     def _has_work(self) -> bool:
-        return self._copies.has_unsubmitted or self._connector.has_ended
+        return self.copies.has_unsubmitted or self.connector.has_ended
 
     def _work(self, now_ns: int, *, launches: bool) -> int:
-        connector, copies = self._connector, self._copies
+        connector, copies = self.connector, self.copies
         self._asks = bool(self.engine.requests) or connector.has_jobs
         device_free_ns = self._device_free_ns
         copies.step_ended(device_free_ns)
@@ -54,7 +58,7 @@ class Offload(Polling[Job]):
 
     def _act(self, seen: list[Job], now_ns: int) -> list[RequestRecord]:
         for job in seen:
-            self._connector.copy_ended(job)
+            self.connector.copy_ended(job)
         for job in seen:
             if not job.is_store:
                 self.scheduler.transfer_ended(job.request.rid, is_lost=False)

@@ -186,9 +186,12 @@ class VllmSection(_SchedulerKeys):
     def check_real_run(self) -> tuple[str, str] | None:
         if self.engine is not None:
             return "engine", "the real runner asks no installed engine"
-        if self.kv_offloading_size is not None or self.kv_offloading is not None:
-            key = "kv_offloading" if self.kv_offloading_size is None else "kv_offloading_size"
-            return key, "the real runner keeps no KV in CPU memory"
+        offloads = self.kv_offloading_size is not None or self.kv_offloading is not None
+        if offloads and self.schedules_ahead:
+            return "async_scheduling", "the real runner keeps KV in CPU memory only without it"
+        if offloads and self.speculative_config is not None:
+            reason = "the real runner keeps KV in CPU memory only without drafts"
+            return "speculative_config", reason
         if self.kv_cache_groups is not None:
             return "kv_cache_groups", "the real runner serves no model with groups of layers"
         if self.speculative_config is None or self.speculative_config.method == "ngram":

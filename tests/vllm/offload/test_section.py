@@ -22,6 +22,7 @@ _LINEAR = (
 _TOKENS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6}"
 _TWO_BLOCKS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6, blocks_per_chunk: 2}"
 _WINDOWS = "kv_cache_groups: [{kind: full_attention}, {kind: sliding_window, sliding_window: 32}]"
+_DRAFTS = "speculative_config: {method: mtp, num_speculative_tokens: 1}"
 _MODEL = "model: meta-llama/Llama-3.1-8B"
 
 
@@ -71,8 +72,7 @@ def test_tokens_need_no_model():
         ),
         (f"version: 0.19.0, {_TOKENS}", "", "kv_offloading of vLLM 0.19.0 is not simulated"),
         (
-            f"{_TOKENS}, {_WINDOWS},"
-            " speculative_config: {method: mtp, num_speculative_tokens: 1}",
+            f"{_TOKENS}, {_WINDOWS}, {_DRAFTS}",
             "",
             "kv_offloading with drafts of method mtp is not simulated with kv_cache_groups",
         ),
