@@ -96,6 +96,17 @@ OFFLOAD_CASES = {
         },
         versions=NEW,
     ),
+    "offload_sync": Named(
+        "Steps wait for small loads; larger ones go on without a step",
+        _SHARED,
+        {
+            "offload": _MEMORY
+            | {"num_chunks": 100, "copy_ns_per_block": 400_009, "sync_load_tokens": 150},
+            "num_gpu_blocks": 25,
+        }
+        | _ASYNC,
+        versions=NEW,
+    ),
     "offload_ranks": Named(
         "Two ranks, each with CPU memory of its own: steps without work while requests load",
         Load(num_requests=50, longest_prompt=100, repeating=0.5, gap_s=0.05, together=0.3),

@@ -26,6 +26,10 @@ def offload_config(config: Config) -> KVTransferConfig:
     # As vLLM adds them up where it knows no tensors.
     groups = cache_groups(config)["kv_cache_groups"]
     num_bytes = sum(group.kv_cache_spec.page_size_bytes for group in groups)
+    # As vLLM rounds them down, for each group.
+    token_bytes = sum(
+        group.kv_cache_spec.page_size_bytes // group.kv_cache_spec.block_size for group in groups
+    )
     chunk_bytes = -(-num_bytes * offload["blocks_per_chunk"] // _PAGE) * _PAGE
     names = "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only"
     return KVTransferConfig(
@@ -34,6 +38,7 @@ def offload_config(config: Config) -> KVTransferConfig:
         kv_role="kv_both",
         kv_connector_extra_config={
             "cpu_bytes_to_use": offload["num_chunks"] * chunk_bytes,
+            "sync_load_budget_bytes": offload.get("sync_load_tokens", 0) * token_bytes,
             **{name: offload[name] for name in names},
         },
     )
@@ -93,6 +98,7 @@ class OffloadWorkers:
         self.role: str | None = None
         ns_per_block = float(config["offload"]["copy_ns_per_block"])
         self._stores, self._loads = _Link(ns_per_block), _Link(ns_per_block)
+        self._sync_loads = _Link(ns_per_block)
         self._unsubmitted: list[tuple[int, int]] = []
         # Of each load, by its job.
         self._rid_of: dict[int, str] = {}
@@ -100,8 +106,8 @@ class OffloadWorkers:
     @property
     def next_ns(self) -> int | None:
         """When the next copy ends."""
-        ends = [link.jobs[0][0] for link in (self._stores, self._loads) if link.jobs]
-        return min(ends, default=None)
+        links = self._stores, self._loads, self._sync_loads
+        return min([link.jobs[0][0] for link in links if link.jobs], default=None)
 
     def begin(self, decided: Any, _scripts: object, now_ns: int, device_free_ns: int) -> int:
         """`handle_preemptions`: returns when the worker launches the step."""
@@ -115,7 +121,20 @@ class OffloadWorkers:
         self._unsubmitted = []
         awaited = meta.jobs_to_flush or ()
         ends = [end_ns for end_ns, job_id in self._stores.jobs if job_id in awaited]
-        return max([now_ns, *ends])
+        return self._load_first(meta, max([now_ns, *ends]), device_free_ns)
+
+    def _load_first(self, meta: Any, now_ns: int, device_free_ns: int) -> int:
+        """`_start_load_kv` of `pre_forward`: with loads that the step waits for, all begin."""
+        jobs = list(meta.load_jobs.items())
+        if not any(job.sync for _, job in jobs):
+            return now_ns
+        after_ns = max(now_ns, device_free_ns)
+        for job_id, job in jobs:
+            link = self._sync_loads if job.sync else self._loads
+            link.submit(job_id, len(job.dst_spec.block_ids), after_ns)
+            if not job.sync:
+                self._rid_of[job_id] = job.req_id
+        return self._sync_loads.jobs[-1][0]
 
     def launched(self, decided: Any, now_ns: int, device_free_ns: int) -> bool:
         """`start_kv_transfers` and `prepare_store_kv`, when the step is launched.
@@ -123,7 +142,8 @@ class OffloadWorkers:
         Returns whether the next step, or one without work, has something to do for it.
         """
         meta = decided.kv_connector_metadata
-        for job_id, job in meta.load_jobs.items():
+        is_loading = any(job.sync for job in meta.load_jobs.values())
+        for job_id, job in () if is_loading else meta.load_jobs.items():
             self._rid_of[job_id] = job.req_id
             num_blocks = len(job.dst_spec.block_ids)
             self._loads.submit(job_id, num_blocks, max(now_ns, device_free_ns))
@@ -138,7 +158,7 @@ class OffloadWorkers:
         )
 
         meta, loaded = OffloadingWorkerMetadata(), []
-        for link in (self._stores, self._loads):
+        for link in (self._stores, self._loads, self._sync_loads):
             while link.jobs and link.jobs[0][0] <= now_ns:
                 _, job_id = link.jobs.popleft()
                 meta.mark_completed(job_id)

@@ -25,7 +25,10 @@ KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 CONNECTOR = "NixlConnector"
 OFFLOADING_CONNECTOR = "OffloadingConnector"
 # What its `kv_connector_extra_config` sets; all other keys of the section are no flags.
-OFFLOADING_KEYS = "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only"
+OFFLOADING_KEYS = (
+    "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only",
+    "sync_load_budget_bytes",
+)  # fmt: skip
 
 
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:

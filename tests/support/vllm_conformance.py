@@ -96,6 +96,7 @@ def _offloading(config: Line) -> Line:
     keys = dict(config["offload"])
     num_blocks = keys.pop("num_chunks") * keys["blocks_per_chunk"]
     ns_per_block = float(keys.pop("copy_ns_per_block"))
+    keys["sync_load_budget_tokens"] = keys.pop("sync_load_tokens", 0)
     return keys | {
         "capacity_tokens": num_blocks * config["block_size"],
         "load_tokens_per_s": config["block_size"] * 1e9 / ns_per_block,

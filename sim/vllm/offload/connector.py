@@ -73,6 +73,9 @@ class OffloadConnector(Connector):
         self._watched: dict[int, set[Job]] = {}
         self._copied = Copied()
         self._num_jobs = 0
+        # Of this decision: tokens that its step may still wait for, and whose load it does.
+        self._sync_tokens = self._sync_tokens_left = settings.sync_load_tokens
+        self._waited_for: set[VllmRequest] = set()
         memory.count_host_tokens = self.num_host_tokens
         memory.hand_over_states()
 
@@ -116,9 +119,18 @@ class OffloadConnector(Connector):
             request.kv, request.num_tokens, num_found, self._being_loaded
         )
 
-    def load(self, request: VllmRequest, num_found: int) -> None:
-        """A request has got blocks for what is loaded behind the tokens found on the GPU."""
-        state, num_tokens = self._requests[request.kv], request.seq_len
+    def step_waits_for(self, request: VllmRequest, num_found: int, num_wanted: int) -> bool:
+        self._waited_for.discard(request)
+        num_more = num_wanted - num_found
+        # A request without a token to compute is in no step.
+        if num_more > self._sync_tokens_left or num_wanted >= request.num_tokens:
+            return False
+        self._sync_tokens_left -= num_more
+        self._waited_for.add(request)
+        return True
+
+    def load(self, request: VllmRequest, num_found: int, num_wanted: int) -> None:
+        state, num_tokens = self._requests[request.kv], num_wanted
         request.loaded_len = num_tokens - num_found
         first, end = num_found // self._block_size, -(-num_tokens // self._block_size)
         keys: list[ChunkKey] = []
@@ -136,9 +148,11 @@ class OffloadConnector(Connector):
                 keys += [self._search.key(request.kv, place, group.number) for place in places]
             state.next_chunks[group.number] = end_chunk
         self.host.load(keys, state.access)
-        if self._shares_loads:
+        job = self._add(state, keys, new, is_store=False)
+        job.is_sync = request in self._waited_for
+        if self._shares_loads and not job.is_sync:
             self._being_loaded.update(keys)
-        self._copied.loads.append(self._add(state, keys, new, is_store=False))
+        self._copied.loads.append(job)
 
     def _add(
         self, state: Offloaded, keys: list[ChunkKey], blocks: list[int], *, is_store: bool
@@ -191,6 +205,8 @@ class OffloadConnector(Connector):
             self._forget(state)
         self._ended = []
         self._given = set()
+        self._sync_tokens_left = self._sync_tokens
+        self._waited_for = set()
 
     def _note_blocks(self, scheduled: list[VllmRequest]) -> None:
         """What blocks these requests have got, and that others have lost theirs to them."""

@@ -25,6 +25,7 @@ class Job:
         blocks: the blocks on the GPU.
         held: those of them that stay the request's until it ends.
         is_store: the copy is to CPU memory.
+        is_sync: the step that was decided with the copy waits for it.
         end_ns: when it ends; 0: it has not been given to the GPU.
     """
 
@@ -40,6 +41,7 @@ class Job:
         self.keys = keys
         self.blocks = blocks
         self.held: list[int] = []
+        self.is_sync = False
         self.is_store = is_store
         self.end_ns = 0
 
@@ -86,13 +88,15 @@ class Copies:
     def __init__(self, ns_per_block: float) -> None:
         self._stores = Link(ns_per_block)
         self._loads = Link(ns_per_block)
+        # They do not wait for other loads.
+        self._sync_loads = Link(ns_per_block)
         # Decided, but not given to the GPU yet.
         self._next_stores: list[Job] = []
         self._next_loads: list[Job] = []
 
     def made_by(self, copies: Callable[[Job], None]) -> None:
         """From now on this makes the copies."""
-        self._stores.copies = self._loads.copies = copies
+        self._stores.copies = self._loads.copies = self._sync_loads.copies = copies
 
     def step_ended(self, device_free_ns: int) -> None:
         """The steps that were launched before end then: loads that were decided with them begin."""
@@ -120,11 +124,21 @@ class Copies:
         at_once = [job for job in stores if job in awaited]
         self._stores.submit([*self._next_stores, *at_once], after_ns)
         self._next_stores = [job for job in stores if job not in awaited]
-        self._next_loads += loads
-        return max(now_ns, max([job.end_ns for job in awaited], default=0))
+        begins_ns = max(now_ns, max([job.end_ns for job in awaited], default=0))
+        waited_for = [job for job in loads if job.is_sync]
+        if not waited_for:
+            self._next_loads += loads
+            return begins_ns
+        # All loads are given to the GPU before the step.
+        after_ns = max(begins_ns, device_free_ns)
+        self._loads.submit([job for job in loads if not job.is_sync], after_ns)
+        self._sync_loads.submit(waited_for, after_ns)
+        return waited_for[-1].end_ns
 
     def ended(self, now_ns: int) -> list[Job]:
-        return [*self._stores.ended(now_ns), *self._loads.ended(now_ns)]
+        """The copies that have ended until now; each is returned once."""
+        links = self._stores, self._loads, self._sync_loads
+        return [job for link in links for job in link.ended(now_ns)]
 
     @property
     def has_unsubmitted(self) -> bool:

@@ -60,6 +60,6 @@ class Offload(Polling[Job]):
         for job in seen:
             self.connector.copy_ended(job)
         for job in seen:
-            if not job.is_store:
+            if not (job.is_store or job.is_sync):
                 self.scheduler.transfer_ended(job.request.rid, is_lost=False)
         return []

@@ -20,6 +20,7 @@ class OffloadSettings:
         store_threshold: how often a chunk must be offered before it is stored; below 2: once.
         offload_prompt_only: chunks with output tokens are not stored.
         copy_ns_per_token: time to copy a token's KV, in either direction.
+        sync_load_tokens: most tokens for whose loads a step waits.
     """
 
     num_chunks: int
@@ -28,3 +29,4 @@ class OffloadSettings:
     store_threshold: int = 0
     offload_prompt_only: bool = True
     copy_ns_per_token: float = 0.0
+    sync_load_tokens: int = 0

@@ -212,8 +212,12 @@ class Connector:
         """
         return 0
 
-    def load(self, request: VllmRequest, num_found: int) -> None:
-        """A request has got blocks for what is loaded behind the tokens found here."""
+    def step_waits_for(self, request: VllmRequest, num_found: int, num_wanted: int) -> bool:
+        """Whether this decision's step may load what is there, and compute what follows it."""
+        return False
+
+    def load(self, request: VllmRequest, num_found: int, num_wanted: int) -> None:
+        """A request has got blocks for what is loaded behind the first tokens, found here."""
 
     def ended(self, request: VllmRequest, *, is_aborted: bool) -> None:
         """A request ends; its blocks are freed next."""

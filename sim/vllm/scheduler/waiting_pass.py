@@ -1,8 +1,5 @@
-"""vLLM's two waiting queues (rules 5 and 6)."""
+"""Admits vLLM's waiting requests (rules 5 to 7), or begins to fetch their KV."""
 
-import heapq
-from collections import deque
-from collections.abc import Iterable
 from functools import partial
 
 from sim.core.request import Status
@@ -13,78 +10,7 @@ from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.decode_rows import LockstepRows
 from sim.vllm.scheduler.running_pass import PromptLimits, RunningPass, chunk_tokens
 from sim.vllm.scheduler.step_limits import drafting_of
-
-
-class FcfsQueue:
-    """First come, first served."""
-
-    def __init__(self) -> None:
-        self._queue: deque[VllmRequest] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def add(self, request: VllmRequest) -> None:
-        self._queue.append(request)
-
-    def put_back(self, request: VllmRequest) -> None:
-        """A preempted request goes to the front."""
-        self._queue.appendleft(request)
-
-    def next(self) -> VllmRequest:
-        """The next request to admit; the queue must not be empty."""
-        return self._queue[0]
-
-    def remove(self, request: VllmRequest) -> None:
-        if self._queue[0] is request:
-            self._queue.popleft()
-        else:
-            self._queue.remove(request)
-
-    def all(self) -> Iterable[VllmRequest]:
-        """All waiting requests, in any order."""
-        return self._queue
-
-
-class PriorityQueue:
-    """Smallest priority value first, then earliest arrival, then smallest request id."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, str, VllmRequest]] = []
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def add(self, request: VllmRequest) -> None:
-        heapq.heappush(
-            self._heap, (request.priority, request.spec.arrival_ns, request.rid, request)
-        )
-
-    def put_back(self, request: VllmRequest) -> None:
-        """A preempted request gets no privilege: its priority and arrival decide."""
-        self.add(request)
-
-    def next(self) -> VllmRequest:
-        return self._heap[0][3]
-
-    def remove(self, request: VllmRequest) -> None:
-        if self._heap[0][3] is request:
-            heapq.heappop(self._heap)
-        else:
-            self._heap = [entry for entry in self._heap if entry[3] is not request]
-            heapq.heapify(self._heap)
-
-    def all(self) -> Iterable[VllmRequest]:
-        return [entry[3] for entry in self._heap]
-
-
-WaitingQueue = FcfsQueue | PriorityQueue
-
-
-def build_waiting(scheduling_policy: str) -> WaitingQueue:
-    """The queue of scheduling policy `fcfs` or `priority`."""
-    return PriorityQueue() if scheduling_policy == "priority" else FcfsQueue()
-
+from sim.vllm.scheduler.waiting_queues import WaitingQueue, build_waiting
 
 # Says that a request is passed over: those behind it are looked at.
 _PASSED_OVER = -1
@@ -190,7 +116,7 @@ class WaitingPass:
         self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
     ) -> int:
         """The tokens that a request gets in this step; 0: it does not fit, nor does any other."""
-        result = self._load(request, beside_others=beside_others)
+        result = self._load(request, budget, limits, beside_others=beside_others)
         if result is not None:
             return result
         num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
@@ -200,7 +126,9 @@ class WaitingPass:
 
     # ---- KV that comes from elsewhere ----------------------------------------------------------
 
-    def _load(self, request: VllmRequest, *, beside_others: bool) -> int | None:
+    def _load(
+        self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
+    ) -> int | None:
         """As `_try`, of a request that waits for KV or for a token; None: it may be admitted."""
         loads = self._loads
         if loads is not None:
@@ -217,19 +145,23 @@ class WaitingPass:
         if self._has_token_in_flight(request):
             return _PASSED_OVER if self._passes_over_victims else 0
         if self._connector.looks_up and not request.seq_len:
-            return self._load_from_memory(request, beside_others=beside_others)
+            return self._load_from_memory(request, budget, limits, beside_others=beside_others)
         return None
 
-    def _load_from_memory(self, request: VllmRequest, *, beside_others: bool) -> int | None:
+    def _load_from_memory(
+        self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
+    ) -> int | None:
         hit = self._memory.find_longest_cache_hit(request.kv, request.num_tokens)
         num_found = hit.num_tokens
         num_more = self._connector.num_loadable(request, num_found)
         if not num_more:
             return _PASSED_OVER if num_more is None else None
         num_wanted = num_found + num_more
+        if self._connector.step_waits_for(request, num_found, num_wanted):
+            return self._admit(request, budget, limits, num_more, beside_others=beside_others)
         result = self._begin_load(request, hit, num_wanted, beside_others=beside_others)
         if result:
-            self._connector.load(request, num_found)
+            self._connector.load(request, num_found, num_wanted)
         return result
 
     def _begin_load(
@@ -281,9 +213,18 @@ class WaitingPass:
         return request.num_samples > 0
 
     def _admit(
-        self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
+        self,
+        request: VllmRequest,
+        budget: int,
+        limits: PromptLimits,
+        num_more: int = 0,
+        *,
+        beside_others: bool,
     ) -> int:
-        """Admit a request if it fits; returns the tokens that it gets, 0: it does not fit."""
+        """Admit a request if it fits; returns the tokens that it gets, 0: it does not fit.
+
+        `num_more`: tokens behind those found here that its first step loads before it begins.
+        """
         config, memory = self._config, self._memory
         num_tokens = request.num_tokens
         hit: CacheHit | None = None
@@ -292,7 +233,7 @@ class WaitingPass:
             start = min(request.seq_len, num_tokens - 1)
         else:
             hit = memory.find_longest_cache_hit(request.kv, num_tokens)
-            start = hit.num_tokens
+            start = hit.num_tokens + num_more
         if limits.are_deferred and start < num_tokens - 1:
             return 0
         num_new = self._num_new(request, start, hit, budget, limits)
@@ -312,10 +253,12 @@ class WaitingPass:
         else:
             self.refused = None
             memory.admit(request.kv, hit, chunk, self._catch_up_of(request))
+            if num_more:
+                self._connector.load(request, start - num_more, start)
         memory.cache_blocks(request.kv, end, num_tokens)
         request.fill_len = num_tokens
         # Loads take time of no step.
-        num_loaded = min(request.loaded_len, start) if hit is None else 0
+        num_loaded = min(request.loaded_len, start) if hit is None else num_more
         request.found(start - num_loaded)
         request.take_chunk(end, num_loaded, 0.0)
         request.seq_len = end

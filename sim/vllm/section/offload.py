@@ -48,6 +48,12 @@ class KvOffloading(StrictModel):
     """How often a chunk must be offered before it is stored. Below 2: once. Unit: offers."""
     offload_prompt_only: bool = True
     """Chunks with output tokens are not stored."""
+    sync_load_budget_bytes: Annotated[int, Field(ge=0, le=2**50)] | None = None
+    """A step waits for loads of this much KV on each GPU, so that their requests run in it. Other
+    requests wait for their loads without a step. Needs the scenario's `model`. 0 without it. Unit:
+    bytes."""
+    sync_load_budget_tokens: Annotated[int, Field(ge=0, le=2**40)] | None = None
+    """The same in tokens. Unit: tokens."""
     load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
     """Speed of copies, in each direction, in bytes. Needs the scenario's `model`. 50, about that of
     a PCIe 5.0 x16 link, if neither this nor `load_tokens_per_s` is given. Unit: GB/s."""
@@ -63,6 +69,9 @@ class KvOffloading(StrictModel):
                 "load_bandwidth_gb_s",
                 "load_tokens_per_s",
             )
+        if None not in (self.sync_load_budget_bytes, self.sync_load_budget_tokens):
+            names = "sync_load_budget_bytes", "sync_load_budget_tokens"
+            raise KeysError(f"{' and '.join(names)} set the same: give one of them", *names)
         return self
 
 
@@ -129,6 +138,16 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
             "enable_prefix_caching",
         )
     keys = section.kv_offloading
+    if keys is not None and MAMBA in kinds:
+        for key in ("sync_load_budget_bytes", "sync_load_budget_tokens"):
+            if getattr(keys, key):
+                raise KeysError(
+                    f"vLLM fails with {key} and kind {MAMBA}: allocate_slots takes a block for the"
+                    " state that is loaded and one for the chunk's, and has counted one"
+                    " (get_num_blocks_to_allocate of MambaManager)",
+                    _KEYS,
+                    _GROUPS,
+                )
     chunk_tokens = section.block_size * (1 if keys is None else keys.blocks_per_chunk)
     interval = section.prefix_cache_retention_interval
     if interval and interval % chunk_tokens:
@@ -145,10 +164,17 @@ def refuse_offloading_in_role(section: OffloadKeys, role: str) -> None:
     Raises:
         InputError: the server has it.
     """
-    for key in (_SIZE, _KEYS):
-        if getattr(section, key) is not None and role != BOTH:
-            reason = f"is not simulated together with servers of role {role}"
-            raise InputError(reason, key=("scheduler", key))
+    if role == BOTH:
+        return
+    if section.kv_offloading_size is not None:
+        reason = (
+            f"makes a server of role {role} one of both: vLLM puts OffloadingConnector in place of"
+            " NixlConnector (_post_init_kv_transfer_config of config/vllm.py)"
+        )
+        raise InputError(reason, key=("scheduler", _SIZE))
+    if section.kv_offloading is not None:
+        reason = f"is not simulated together with servers of role {role}"
+        raise InputError(reason, key=("scheduler", _KEYS))
 
 
 def offload_on_stages(section: OffloadKeys, config: VllmConfig, num_stages: int) -> VllmConfig:
@@ -178,8 +204,10 @@ def offload_settings(
         return None
     keys = section.kv_offloading or KvOffloading()
     speed = keys.load_tokens_per_s
-    model = find_model() if size is not None or speed is None else None
-    if model is None and (size is not None or speed is None):
+    sync_bytes = keys.sync_load_budget_bytes
+    needs_model = size is not None or speed is None or sync_bytes is not None
+    model = find_model() if needs_model else None
+    if model is None and needs_model:
         key = _SIZE if size is not None else _KEYS
         raise InputError("needs a model whose shape is known", key=("scheduler", key))
     chunk_tokens = keys.blocks_per_chunk * section.block_size
@@ -198,6 +226,10 @@ def offload_settings(
         ns_per_token = _bytes_on_gpu(section, model, tp) / bandwidth
     else:
         ns_per_token = NS_PER_S / (speed or 1.0)
+    sync_tokens = keys.sync_load_budget_tokens or 0
+    if sync_bytes is not None and model is not None:
+        num_groups = sum(group.count for group in _groups(section)) or 1
+        sync_tokens = sync_bytes // (_bytes_on_gpu(section, model, tp) * num_groups)
     return OffloadSettings(
         num_chunks=num_chunks,
         blocks_per_chunk=keys.blocks_per_chunk,
@@ -205,7 +237,13 @@ def offload_settings(
         store_threshold=keys.store_threshold,
         offload_prompt_only=keys.offload_prompt_only,
         copy_ns_per_token=ns_per_token,
+        sync_load_tokens=sync_tokens,
     )
+
+
+def _groups(section: OffloadKeys) -> list[KVCacheGroup]:
+    groups = section.kv_cache_groups
+    return groups if isinstance(groups, list) else []
 
 
 def _bytes_per_token(section: OffloadKeys, model: "ModelShape", tp: int) -> int:

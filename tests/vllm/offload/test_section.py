@@ -51,6 +51,17 @@ def test_a_chunk_holds_the_layers_of_a_group():
     assert found.copy_ns_per_token == 12 * 2048 / 50
 
 
+def test_budget_of_a_step_is_of_all_groups():
+    """Llama-3.1-8B: 131,072 bytes a token; GPT-OSS-20B: two groups of 24,576 bytes each."""
+    budget = "kv_offloading: {sync_load_budget_bytes: 1000000}, kv_offloading_size: 8"
+    roofline = "{kind: roofline}"
+    found = _settings(budget, f"{_MODEL}\nhardware: h100-sxm", roofline)
+    assert found.sync_load_tokens == 1_000_000 // 131_072
+    where = "model: openai/gpt-oss-20b\nhardware: h100-sxm"
+    keys = f"{budget}, kv_cache_groups: model, max_num_batched_tokens: 128"
+    assert _settings(keys, where, roofline).sync_load_tokens == 1_000_000 // (2 * 24_576)
+
+
 def test_tokens_need_no_model():
     found = _settings(_TOKENS)
     assert (found.num_chunks, found.copy_ns_per_token) == (62, 1000.0)
@@ -70,6 +81,11 @@ def test_tokens_need_no_model():
             "",
             "load_bandwidth_gb_s and load_tokens_per_s set the same speed",
         ),
+        (
+            "kv_offloading: {sync_load_budget_bytes: 9, sync_load_budget_tokens: 9}",
+            "",
+            "sync_load_budget_bytes and sync_load_budget_tokens set the same: give one of them",
+        ),
         (f"version: 0.19.0, {_TOKENS}", "", "kv_offloading of vLLM 0.19.0 is not simulated"),
         (
             f"{_TOKENS}, {_WINDOWS}, {_DRAFTS}",
@@ -85,6 +101,11 @@ def test_tokens_need_no_model():
             f"{_TWO_BLOCKS}, {_WINDOWS}, prefix_cache_retention_interval: 48",
             "",
             "prefix_cache_retention_interval 48 is no multiple of a chunk's 32 tokens",
+        ),
+        (
+            f"{_TOKENS[:-1]}, sync_load_budget_tokens: 9}}, kv_cache_groups: [{{kind: mamba}}]",
+            "",
+            "vLLM fails with sync_load_budget_tokens and kind mamba",
         ),
         (
             f"kv_offloading_size: 8, {_WINDOWS}",
@@ -109,3 +130,15 @@ def test_each_stage_copies_its_layers():
 
 def test_each_rank_has_memory_of_its_own():
     assert _settings(_TOKENS, latency=_LINEAR + ", dp: 2}").num_chunks == 62
+
+
+def test_the_flag_leaves_a_server_no_role():
+    """vLLM's own connector takes the place of the one that hands requests over."""
+    pools = "{prefill: {role: prefill}, decode: {role: decode}}"
+    more = f"{_MODEL}\npools: {pools}\ntransfer: {{bandwidth_gb_s: 50}}"
+    reason = "scheduler.kv_offloading_size: makes a server of role prefill one of"
+    with pytest.raises(InputError, match=reason):
+        _settings("kv_offloading_size: 8", more)
+    reason = "kv_offloading: is not simulated together with servers of role prefill"
+    with pytest.raises(InputError, match=reason):
+        _settings(_TOKENS, more)

@@ -50,3 +50,19 @@ def test_less_than_a_chunk_is_not_loaded():
     offload = OffloadSettings(num_chunks=9, blocks_per_chunk=2, copy_ns_per_token=1000.0)
     found = run(*requests, offload=offload, num_gpu_blocks=9).request("b")
     assert (found["cached_tokens"], found["host_cached_tokens"]) == (48, 0)
+
+
+def test_a_step_waits_for_loads_within_its_budget():
+    """64 tokens take 64 us; the request runs in the step that loads them, if they fit."""
+    requests = [
+        scripted("a", PROMPT, output=1),
+        scripted("b", PROMPT, (2, 10), output=1, arrival_ns=SECOND),
+    ]
+    settings = {"enable_prefix_caching": False, "async_scheduling": False}
+    for budget, scheduled_ns in ((63, SECOND + 64_000), (64, SECOND)):
+        offload = OffloadSettings(num_chunks=9, copy_ns_per_token=1000.0, sync_load_tokens=budget)
+        served = run(*requests, offload=offload, **settings)
+        assert served.request("b")["scheduled_ns"] == scheduled_ns
+        last = served.steps[-1]
+        assert (last["prefill"], last["loaded"]) == ([["b", 64, 10]], [["b", 64]])
+        assert last["t_start_ns"] == SECOND + 64_000
