@@ -12,6 +12,7 @@ from pathlib import Path
 from silicon.page import write_board
 from silicon.published.commands import SOURCES, board, outcome_of, published
 from silicon.published.stacks import stacks_board
+from silicon.published.tiers import tiers_board
 
 _PAGE = Path(__file__).parents[2] / "docs/published.md"
 
@@ -35,6 +36,7 @@ def _of_commands(source: str) -> str:
 _TABLES: dict[str, Callable[[], str]] = {
     **{source: partial(_of_commands, source) for source in SOURCES},
     "aibrix-8xvllm": stacks_board,
+    "llm-d-tiers": tiers_board,
 }
 
 if __name__ == "__main__":

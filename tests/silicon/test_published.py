@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from silicon.published import tiers
 from silicon.published.commands import board, outcome_of, published
 from silicon.published.stacks import published_loads, row_of, simulated_loads
 
@@ -39,3 +40,12 @@ def test_page_has_these_loads_of_stacks(stack):
     loads = simulated_loads(stack, published_loads()[stack][:5])
     assert len(loads) == 5
     assert [row for row in map(row_of, loads) if row not in page] == []
+
+
+def test_page_has_these_loads_of_tiers():
+    """Those without CPU memory, of which many steps are simulated at once."""
+    page = PAGE.read_text(encoding="utf-8")
+    clients = tiers.simulated_clients(has_host=False)
+    (first,) = tiers.simulated_stages(1, has_host=False)
+    for load, means in (("45 clients", clients), ("5/s", first)):
+        assert tiers.row_of(load, means, has_host=False) in page

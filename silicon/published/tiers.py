@@ -1,0 +1,144 @@
+"""llm-d's servers with KV in CPU memory, beside their simulation.
+
+Eight vLLM servers with Qwen3-32B on two H100s each, with and without CPU memory, under two kinds of
+traffic. Nothing is fitted.
+
+Sources: guides/tiered-prefix-cache of llm-d/llm-d (README.md, cpu/README.md), and
+guide_tiered-prefix-cache_1.yaml of llm-d/llm-d-benchmark; both are Apache-2.0.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.commands.running.simulate import run_built
+from sim.core.units import NS_PER_S
+from sim.runlog.columns import RequestColumns
+from sim.runlog.json_lines import open_text
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+from sim.workload.traces.servetwin import servetwin_line
+
+
+class Means(NamedTuple):
+    """Means over the requests of a load."""
+
+    ttft_s: float
+    latency_s: float
+
+
+# Of each load: without, and with CPU memory. Nothing is published of 15 requests/s.
+MEASURED: Final[Mapping[str, tuple[Means, Means]]] = {
+    "45 clients": (Means(9.0, 37.8), Means(6.7, 31.0)),
+    "5/s": (Means(1.62, 11.98), Means(1.17, 11.49)),
+    "10/s": (Means(8.08, 26.28), Means(0.41, 6.97)),
+    "20/s": (Means(43.67, 62.29), Means(0.89, 9.03)),
+}
+# Requests/s of stages, one after another with the caches of the ones before. A stage lasts a
+# minute; the next one waits until all requests have ended. Idle time changes nothing.
+_RATES, _STAGE_S, _NEXT_STAGE_S = (5, 10, 15, 20), 60, 600
+_NUM_GROUPS, _PROMPTS_PER_GROUP = 250, 5
+_PREFIX_TOKENS, _QUESTION_TOKENS, _OUTPUT_TOKENS = 16_000, 256, 256
+# Tokens of a replica's GPU pool and of its CPU memory: an eighth of the guide's 2,384,000 and
+# 10,496,000; and the 9,271 and 41,000 blocks of the guide's older servers.
+_STAGES_TOKENS, _CLIENTS_TOKENS = (298_000, 1_312_000), (9_271 * 16, 41_000 * 16)
+_TRACE = "{kind: trace, format: servetwin, path: workload.jsonl.gz}"
+# Nothing says how many requests there were. Here each prompt is sent once.
+_CLIENTS = """{kind: clients, clients: 45, requests_per_client: 10,
+  think_s: {kind: constant, value: 0}, prompt_tokens: {kind: constant, value: 256},
+  output_tokens: {kind: constant, value: 1024},
+  prefixes: {groups: 45, tokens: {kind: constant, value: 30000}, share_probability: 1, zipf: 0}}"""
+_SCENARIO = """\
+name: llm-d's servers
+model: Qwen/Qwen3-32B
+hardware: h100-sxm
+latency: {{kind: aiconfigurator, system: h100_sxm, backend: vllm, tp: 2}}
+replicas: 8
+workload: {workload}
+router: {router}
+scheduler: {{family: vllm, num_gpu_blocks_override: {num_blocks}, max_num_batched_tokens: 8192,
+  max_num_seqs: 1024{offloading}}}
+"""
+
+
+def simulated_clients(*, has_host: bool) -> Means:
+    """45 clients, with prompts that begin with one of 45 prefixes of 30,000 tokens."""
+    # Of the guide's scorers, loads weigh twice as much as prefixes.
+    columns = _run(_CLIENTS, "least-loaded", _CLIENTS_TOKENS, Path(), has_host=has_host)
+    return _means(columns, np.ones(len(columns.rid), dtype=np.bool_))
+
+
+def simulated_stages(num_stages: int, *, has_host: bool) -> list[Means]:
+    """The first stages with random arrivals, 1,250 prompts with 250 prefixes of 16,000 tokens."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open_text(Path(folder) / "workload.jsonl.gz") as file:
+            file.writelines(_requests(num_stages))
+        # Loads and prefixes weigh the same. A router remembers about as much as the servers do.
+        tree_tokens = _STAGES_TOKENS[0] + _STAGES_TOKENS[1] * has_host
+        router = f"{{kind: prefix-aware, max_tree_tokens: {tree_tokens}}}"
+        columns = _run(_TRACE, router, _STAGES_TOKENS, Path(folder), has_host=has_host)
+    stage = columns.arrival_ns // (_NEXT_STAGE_S * NS_PER_S)
+    return [_means(columns, stage == i) for i in range(num_stages)]
+
+
+def _run(
+    workload: str, router: str, tokens: tuple[int, int], folder: Path, *, has_host: bool
+) -> RequestColumns:
+    on_gpu, in_host = tokens
+    text = _SCENARIO.format(
+        workload=workload,
+        router=router,
+        num_blocks=on_gpu // 16 + 1,
+        offloading=f", kv_offloading: {{capacity_tokens: {in_host}}}" if has_host else "",
+    )
+    return run_built(build(load_scenario_text(text, base_dir=folder))).requests
+
+
+def _means(columns: RequestColumns, rows: NDArray[np.bool_]) -> Means:
+    arrival_ns = columns.arrival_ns[rows]
+    ttft_ns = columns.first_token_ns[rows] - arrival_ns
+    latency_ns = columns.finish_ns[rows] - arrival_ns
+    return Means(float(ttft_ns.mean()) / NS_PER_S, float(latency_ns.mean()) / NS_PER_S)
+
+
+def _requests(num_stages: int) -> Iterator[str]:
+    """The prompts of all groups in one shuffled order, over and over."""
+    rng = np.random.default_rng(0)
+    order = rng.permutation(_NUM_GROUPS * _PROMPTS_PER_GROUP)
+    number = 0
+    for stage, rate in enumerate(_RATES[:num_stages]):
+        arrivals_s = np.sort(rng.uniform(0, _STAGE_S, rate * _STAGE_S)) + stage * _NEXT_STAGE_S
+        for arrival_s in arrivals_s.tolist():
+            prompt = int(order[number % len(order)])
+            group = prompt // _PROMPTS_PER_GROUP
+            row = {
+                "segments": [[1 + group, _PREFIX_TOKENS], [1000 + prompt, _QUESTION_TOKENS]],
+                "output_len": _OUTPUT_TOKENS,
+                "ignore_eos": True,
+                "output_seed": 1_000_000 + number,
+            }
+            number += 1
+            yield servetwin_line(round(arrival_s * NS_PER_S), row)
+
+
+def tiers_board() -> str:
+    """The table of both servers under each load."""
+    titles = ["load", "KV in", "TTFT s", "simulated", "error %", "latency s", "simulated"]
+    rows = [f"| {' | '.join([*titles, 'error %'])} |", f"|---|---|{'---:|' * 6}"]
+    for has_host in (False, True):
+        found = {"45 clients": simulated_clients(has_host=has_host)}
+        stages = simulated_stages(len(_RATES), has_host=has_host)
+        found |= {f"{rate}/s": means for rate, means in zip(_RATES, stages, strict=True)}
+        rows += [row_of(load, found[load], has_host=has_host) for load in MEASURED]
+    return "\n".join(rows)
+
+
+def row_of(load: str, simulated: Means, *, has_host: bool) -> str:
+    cells = [load, "GPU and CPU memory" if has_host else "GPU memory"]
+    for one, other in zip(MEASURED[load][has_host], simulated, strict=True):
+        cells += [f"{one:.2f}", f"{other:.2f}", f"{100 * (other / one - 1):+.0f}"]
+    return "| " + " | ".join(cells) + " |"
