@@ -214,14 +214,17 @@ class OffloadConnector(Connector):
         for request in scheduled:
             blocks = self._requests[request.kv].blocks
             for number, table in enumerate(request.kv.tables):
-                given.append((blocks[number], table.blocks[len(blocks[number]) :]))
-                self._given.update(given[-1][1])
+                num_known = len(blocks[number])
+                if len(table.blocks) > num_known:
+                    new = table.blocks[num_known:]
+                    given.append((blocks[number], new))
+                    self._given.update(new)
         self._given.discard(NULL)
         if self._windows and self._given:
             for state in self._requests.values():
                 self._forget_given(state)
-        for known, new in given:
-            known.extend(new)
+        for known, found in given:
+            known.extend(found)
 
     def _forget_given(self, state: Offloaded) -> None:
         """A window that moves on leaves blocks behind, which another request may have got now."""
@@ -271,6 +274,9 @@ class OffloadConnector(Connector):
 
         If there is none, they are offered again with the next step.
         """
+        most = num_tokens // self._chunk_tokens
+        if not any(most > state.next_chunks[group.number] for group in self._stored):
+            return
         ends = [self._num_chunks(state, group, num_tokens) for group in self._stored]
         keys = [
             self._search.key(state.request.kv, place, group.number)
