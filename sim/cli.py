@@ -14,8 +14,8 @@ PROGRAM = Program(
         "plan", "contest", "demo", "play", "serve", "engine",
     ),
     modules={
-        "workload": "validate", "compare": "report", "timeline": "report", "tune": "sweep",
-        "demo": "sweep", "play": "serve",
+        "compare": "report", "timeline": "report", "tune": "sweep", "demo": "sweep",
+        "play": "serve",
     },
 )  # fmt: skip
 

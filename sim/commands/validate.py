@@ -1,25 +1,12 @@
-"""`simulate validate` and `workload`: a scenario and its traffic, without a run."""
+"""`simulate validate`: a scenario, without a run."""
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-
-from sim.command_line import OutputFormat, Scenario, Set, command, format_option, renamed
-from sim.tables.table import counted, number, printable
-from sim.workload import FORMATS, TraceFormat
+from sim.command_line import Scenario, Set, command
+from sim.tables.table import counted
 
 if TYPE_CHECKING:
     from sim.scenario.build import BuiltScenario
-    from sim.workload.workload import Workload
-
-    TraceName = TraceFormat
-else:
-    TraceName = StrEnum("TraceName", {name: name for name in FORMATS})
 
 
 @command(user_code=True)
@@ -63,75 +50,3 @@ def _servers(built: "BuiltScenario") -> str:
         f"{counted(len(pool.latencies), 'replica')} in pool {name}"
         for name, pool in built.pools.items()
     )
-
-
-@command(user_code=True)
-def workload(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
-    set_: Set = None,
-    format_: Annotated[OutputFormat, format_option("table")] = OutputFormat.TABLE,
-    from_: Annotated[
-        TraceName | None,
-        typer.Option("--from", help="read FILE as a trace in this format; default: recognised"),
-    ] = None,
-    _trace: Annotated[str | None, renamed("--trace", "--from")] = None,
-    block_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="tokens in a block of the cache; default: as in the trace, or 512"
-        ),
-    ] = None,
-) -> None:
-    """Describe traffic: rates, lengths, and the hit rate of an unlimited cache."""
-    from sim.commands.output import print_line
-    from sim.tables.table import Column, Table
-    from sim.workload.kinds.stats import workload_stats
-    from sim.workload.traces.read import recognise
-
-    trace = from_ or recognise(file)
-    options = set_ or ()
-    described = _of_scenario(file, options) if trace is None else _of_trace(file, trace, options)
-    stats = asdict(workload_stats(described, block_size))
-    if format_ is OutputFormat.JSON:
-        named = {} if trace is None else {"format": trace}
-        notes = {"notes": described.notes} if described.notes else {}
-        print_line(json.dumps(named | stats | notes, indent=2, allow_nan=False))
-        return
-    if trace is not None:
-        print_line(f"{file}: a trace, format {trace}")
-    print_line("")
-    for line in Table([Column(is_text=True), Column(to_text=number)], list(_flat(stats))).lines():
-        print_line(f"  {line}")
-    print_line("")
-    for note in described.notes:
-        print_line(printable(note))
-
-
-def _of_scenario(path: Path, overrides: Sequence[str]) -> "Workload":
-    from sim.scenario.build import located_errors
-    from sim.scenario.load import load_scenario
-    from sim.workload.kinds.build import build_workload
-
-    loaded = load_scenario(path, overrides)
-    scenario = loaded.scenario
-    with located_errors(loaded):
-        return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
-
-
-def _of_trace(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
-    from sim.scenario.load import load_trace
-    from sim.workload.kinds.build import build_workload
-
-    loaded = load_trace(path, trace, overrides)
-    return build_workload(loaded.workload, seed=loaded.seed, base_dir=Path())
-
-
-def _flat(values: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """A row for each number of the statistics: its name in words, and its value."""
-    for name, value in values.items():
-        words = name.replace("_pct", " %").replace("_s", " s").replace("_", " ")
-        if isinstance(value, dict):
-            for statistic, part in value.items():
-                yield f"{words} {statistic}", part
-        else:
-            yield words, value

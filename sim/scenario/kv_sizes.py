@@ -111,6 +111,12 @@ def _named(key: str, base_dir: Path, model_key: tuple[str, ...]) -> "ModelShape 
         return None
 
 
+def token_bytes(model: "ModelShape") -> int | None:
+    """Bytes of a token's KV on one GPU; None: not all layers keep it, or some keep states."""
+    sizes = kv_bytes(model, 1)
+    return None if sizes.windows or sizes.per_request else sizes.per_token
+
+
 def latency_section(scenario: Scenario) -> LatencyConfig:
     """The section `latency`, with the number format of the KV cache that the scheduler's gives."""
     section, kv_format = scenario.latency, scenario.scheduler.kv_cache_format
