@@ -36,7 +36,14 @@ from sim.scenario.servers_section import PoolSection, RouterConfig, TransferSect
 from sim.scenario.store_section import StoreSection
 from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
-from sim.workload.config import GiveUp, MixPart, SystemPrompts, WorkloadConfig
+from sim.workload.config import (
+    Compaction,
+    GiveUp,
+    MixPart,
+    SubAgents,
+    SystemPrompts,
+    WorkloadConfig,
+)
 from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput, Prefixes
 
 
@@ -112,6 +119,8 @@ PAGES = (
             _section("length", LengthDistribution),
             _section("prefixes", Prefixes),
             _section("system prompts", SystemPrompts),
+            _section("sub agents", SubAgents),
+            _section("compaction", Compaction),
             _section("factor", OutputFactor),
             _section("predicted output", PredictedOutput),
             _section("give up", GiveUp),

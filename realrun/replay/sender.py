@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from sim.core.units import NS_PER_S
-from sim.workload.workload import PhaseSender, ScriptedRequest, Turn, Workload
+from sim.workload.senders import PhaseSender
+from sim.workload.workload import ScriptedRequest, Tools, Turn, Workload, lanes
 
 # Sends a request, and returns when its answer has ended.
 Send = Callable[[ScriptedRequest], Awaitable[None]]
@@ -29,8 +30,8 @@ class ReplaySender:
         self._begin_ns = time.perf_counter_ns()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._open_loop(tasks))
-            for turns in self._workload.clients:
-                tasks.create_task(self._client(turns))
+            for waiting, tools in lanes(self._workload):
+                tasks.create_task(self._clients(waiting, tools))
             phases = self._workload.phases
             if phases:
                 tasks.create_task(self._phases(PhaseSender(phases), tasks))
@@ -43,10 +44,20 @@ class ReplaySender:
             await self._until(request.spec.arrival_ns)
             tasks.create_task(self._sent(request))
 
-    async def _client(self, turns: Iterable[Turn]) -> None:
+    async def _clients(self, waiting: Iterator[Sequence[Turn]], tools: Tools | None) -> None:
+        for turns in waiting:
+            await self._client(turns, tools)
+
+    async def _client(self, turns: Iterable[Turn], tools: Tools | None) -> None:
         for turn in turns:
-            await asyncio.sleep(turn.think_ns / NS_PER_S)
+            if turn.needs_tool and tools is not None:
+                await self._until(tools.done_ns(self.now_ns(), turn.think_ns))
+            else:
+                await asyncio.sleep(turn.think_ns / NS_PER_S)
             await self._sent(turn.request)
+            async with asyncio.TaskGroup() as sub_agents:
+                for each in turn.sub_agents:
+                    sub_agents.create_task(self._client(each, tools))
 
     async def _phases(self, sender: PhaseSender, tasks: asyncio.TaskGroup) -> None:
         under_way = 0

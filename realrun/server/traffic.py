@@ -6,7 +6,8 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from realrun.clock import WallClock
-from sim.workload.workload import PhaseSender, ScriptedRequest, Turn, Workload
+from sim.workload.senders import ClientSender, PhaseSender
+from sim.workload.workload import ScriptedRequest, Workload
 
 
 class GivenUp(NamedTuple):
@@ -47,14 +48,14 @@ class WorkloadTraffic:
         self._arrivals = workload.arrivals()
         self._due: list[tuple[int, int, int, ScriptedRequest]] = []
         self._serial = count()
-        self._clients: dict[str, Iterator[Turn]] = {}
+        self._clients = ClientSender(workload)
         self._sender = PhaseSender(workload.phases)
         self._of_phases: set[str] = set()
         self._live: set[str] = set()
         self._giving_up: list[tuple[int, str]] = []
         self._take_next_arrival()
-        for turns in workload.clients:
-            self._send_next_turn(iter(turns), 0)
+        for request in self._clients.begin():
+            self._push(request, is_turn=True)
 
     @property
     def is_over(self) -> bool:
@@ -108,21 +109,13 @@ class WorkloadTraffic:
         if rid in self._of_phases:
             self._of_phases.remove(rid)
             self._sender.over(now_ns)
-        turns = self._clients.pop(rid, None)
-        if turns is not None:
-            self._send_next_turn(turns, now_ns)
+        for request in self._clients.over(rid, now_ns):
+            self._push(request, is_turn=True)
 
     def _take_next_arrival(self) -> None:
         request = next(self._arrivals, None)
         if request is not None:
             self._push(request, is_turn=False)
-
-    def _send_next_turn(self, turns: Iterator[Turn], now_ns: int) -> None:
-        turn = next(turns, None)
-        if turn is None:
-            return
-        self._clients[turn.request.spec.rid] = turns
-        self._push(turn.request.sent_at(now_ns + turn.think_ns), is_turn=True)
 
     def _push(self, request: ScriptedRequest, *, is_turn: bool) -> None:
         entry = (request.spec.arrival_ns, int(is_turn), next(self._serial), request)

@@ -174,6 +174,6 @@ def _not_measured(workload: object, *, is_saturated: bool) -> Iterator[str]:
     Where requests come at a rate, the rate is the throughput of a server that can serve it; of one
     that cannot, TTFT grows for as long as they come.
     """
-    limits = (getattr(workload, name, None) for name in ("max_concurrency", "clients"))
+    limits = (getattr(workload, name, None) for name in ("max_concurrency", "clients", "at_a_time"))
     if not any(limits):
         yield "mean_ttft_ms" if is_saturated else "output_throughput"

@@ -13,7 +13,15 @@ from sim.engine.account import Account
 from sim.engine.records import RequestRecord
 from sim.runlog.builder import BEYOND_CLOCK, RunLogBuilder, StepRun
 from sim.runlog.decisions import StepLines
-from sim.workload.workload import Phase, PhaseSender, ScriptedRequest, Turn, Workload
+from sim.workload.senders import PhaseSender
+from sim.workload.workload import (
+    Phase,
+    ScriptedRequest,
+    Tools,
+    Turn,
+    Workload,
+    lanes,
+)
 
 Submit = Callable[[ScriptedRequest], None]
 Wait = Generator[Event, Any, None]
@@ -133,15 +141,35 @@ def open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -
         submit(request)
 
 
-def closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: SimulationLog) -> Wait:
-    """Be one client: in each turn think, submit the request, and wait until it has ended."""
-    for turn in turns:
-        if turn.think_ns:
-            yield env.timeout(turn.think_ns)
-        over = env.event()
-        log.when_over(turn.request.spec.rid, over)
-        submit(turn.request.sent_at(env.now_ns))
-        yield over
+class ClosedLoops:
+    """Clients that wait for answers. `tools` are what their tool calls share; None: no limit."""
+
+    def __init__(self, env: Clock, submit: Submit, log: SimulationLog, tools: Tools | None) -> None:
+        self._env = env
+        self._submit = submit
+        self._log = log
+        self._tools = tools
+
+    def one_after_another(self, waiting: Iterator[Sequence[Turn]]) -> Wait:
+        """Be a client, then the next one that waits, until none does."""
+        for turns in waiting:
+            yield from self.client(turns)
+
+    def client(self, turns: Sequence[Turn]) -> Wait:
+        """Be one client: in each turn think, submit the request, and wait until it has ended."""
+        env = self._env
+        for turn in turns:
+            pause_ns = turn.think_ns
+            if turn.needs_tool and self._tools is not None:
+                pause_ns = self._tools.done_ns(env.now_ns, pause_ns) - env.now_ns
+            if pause_ns:
+                yield env.timeout(pause_ns)
+            over = env.event()
+            self._log.when_over(turn.request.spec.rid, over)
+            self._submit(turn.request.sent_at(env.now_ns))
+            yield over
+            if turn.sub_agents:
+                yield env.all_of([env.process(self.client(each)) for each in turn.sub_agents])
 
 
 class PhaseProcess:
@@ -184,8 +212,8 @@ class PhaseProcess:
 def start_traffic(env: Clock, workload: Workload, submit: Submit, log: SimulationLog) -> None:
     """Start the processes that send the requests of a workload."""
     env.process(open_loop(env, workload.arrivals(), submit))
-    for turns in workload.clients:
-        env.process(closed_loop(env, turns, submit, log))
+    for waiting, tools in lanes(workload):
+        env.process(ClosedLoops(env, submit, log, tools).one_after_another(waiting))
     phases = workload.phases
     if phases:
         env.process(PhaseProcess(env, phases, submit, log).run())

@@ -32,6 +32,9 @@ class CommonConfig(StrictModel):
 
     tenant: Printable = ""
     """Name of the tenant that sends the requests. Metrics are also given for each tenant."""
+    priority: Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1)] | None = None
+    """Priority of requests that have none of their own. Without it: they have none. Unit:
+    priority."""
     max_new_tokens: MaxNewTokens | None = None
     """Each request's limit on its output. Without this key: the trace's limit, or the output length
     if the trace has no limits. Unit: tokens."""
@@ -57,11 +60,15 @@ _FORMATS_OF_KEY: dict[str, tuple[str, ...]] = {
     "tokenizer": _TEXT,
     "characters_per_token": _TEXT,
     "max_pause_s": ("mooncake", "weka"),
+    "at_a_time": (*_TEXT, "mooncake", "weka"),
 }
 # Keys that change what the reader of a trace returns; with equal ones a file is read once.
 READ_KEYS = (
     "format", "limit", "block_size", "max_turns", "tokenizer", "characters_per_token",
 )  # fmt: skip
+
+
+_AtATime = Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
 
 
 class TraceConfig(CommonConfig):
@@ -82,6 +89,10 @@ class TraceConfig(CommonConfig):
     arrivals: Arrivals | None = None
     """When requests, or conversations, begin, if the file does not say it: formats `sharegpt`,
     `lmsys`, `weka`, `mooncake` and `autobench`. Without it: all at time 0."""
+    at_a_time: _AtATime | None = None
+    """Most conversations under way: when one has ended, the next begins, whatever their recorded
+    times. Instead of `arrivals`. Only with formats `sharegpt`, `lmsys`, `mooncake` (with `delay`)
+    and `weka`. Unit: sessions."""
     think_s: ThinkTime | None = None
     """Pause between an answer and the next request of the conversation. Only with formats
     `sharegpt` and `lmsys`. Without it: none. Unit: s."""
@@ -104,6 +115,7 @@ class TraceConfig(CommonConfig):
             if getattr(self, key) is not None and self.format not in formats:
                 reason = f"{key} goes only with format {' or '.join(formats)}, not {self.format}"
                 raise KeysError(reason, key, "format")
+        _at_most_one(self, "arrivals", "at_a_time")
         if self.tokenizer is not None and self.characters_per_token is not None:
             raise KeysError(
                 "tokenizer and characters_per_token exclude each other",
@@ -111,6 +123,20 @@ class TraceConfig(CommonConfig):
                 "characters_per_token",
             )
         return self
+
+
+def _at_most_one(section: StrictModel, *keys: str) -> list[str]:
+    """Those of the keys that are given; raises KeysError if these are two or more."""
+    given = [key for key in keys if getattr(section, key) is not None]
+    if len(given) > 1:
+        raise KeysError(f"{' and '.join(given)} exclude each other", *given)
+    return given
+
+
+def _starts(section: StrictModel, *keys: str) -> None:
+    """Raise KeysError unless exactly one of the keys says when sessions begin."""
+    if not _at_most_one(section, *keys):
+        raise KeysError(f"needs one of {', '.join(keys)}", *keys)
 
 
 _Count = Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
@@ -151,7 +177,10 @@ class SessionsConfig(CommonConfig):
     sessions: _Count
     """How many conversations there are. Unit: sessions."""
     arrivals: Arrivals | None = None
-    """When they start. Required without `clients`."""
+    """When they start. Required without `clients` or `at_a_time`."""
+    at_a_time: _Count | None = None
+    """Most conversations under way: when one has ended, the next begins. Instead of `arrivals`;
+    needs `closed_loop`. Unit: sessions."""
     clients: _Count | None = None
     """How many clients there are. Each has an equal part of the conversations, one after another,
     and the first of each starts at time 0. Instead of `arrivals`; needs `closed_loop`. Unit:
@@ -171,13 +200,93 @@ class SessionsConfig(CommonConfig):
     previous turn was sent."""
 
     @model_validator(mode="after")
-    def _starts(self) -> Self:
-        if (self.arrivals is None) == (self.clients is None):
-            raise KeysError("needs either arrivals or clients", "arrivals", "clients")
-        if self.clients is not None and not self.closed_loop:
-            raise KeysError("clients need closed_loop", "clients", "closed_loop")
+    def _begins(self) -> Self:
+        _starts(self, "arrivals", "clients", "at_a_time")
+        for key in ("clients", "at_a_time"):
+            if getattr(self, key) is not None and not self.closed_loop:
+                raise KeysError(f"{key} goes only with closed_loop", key, "closed_loop")
         if self.clients is not None and self.clients > self.sessions:
             raise KeysError("there are more clients than sessions", "clients", "sessions")
+        return self
+
+
+class SubAgents(StrictModel):
+    """Agents that an agent starts in place of a tool. They run side by side, and it waits for all.
+
+    Each begins with the same system prompt, a task of its own, and then works like its parent, with
+    the lengths and pauses of the parent's tools.
+    """
+
+    share: Annotated[float, Field(gt=0, le=1)]
+    """The share of tool calls that start sub-agents instead. Unit: share."""
+    count: LengthDistribution
+    """How many are started at once. Unit: sub-agents."""
+    calls: LengthDistribution
+    """Requests of a sub-agent. Unit: requests."""
+    task_tokens: LengthDistribution
+    """Length of a sub-agent's task. Its last answer becomes part of its parent's next prompt. Unit:
+    tokens."""
+    system_tokens: _Tokens = 0
+    """Length of the system prompt that all sub-agents begin with. Unit: tokens."""
+
+
+class Compaction(StrictModel):
+    """What happens when a conversation gets long: a summary takes its place.
+
+    Before a request whose prompt would be too long, the agent asks for a summary: the conversation
+    so far, with an instruction. The prompts after it begin with the system prompt and the summary.
+    """
+
+    above_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+    """The longest prompt that is sent, if a summary can make it shorter. Unit: tokens."""
+    summary_tokens: LengthDistribution
+    """Length of a summary. Unit: tokens."""
+    instruction_tokens: Length = 100
+    """Length of the instruction that asks for it. Unit: tokens."""
+
+
+class AgentsConfig(CommonConfig):
+    """Sessions of agents: tasks that a person gives, model calls, and tools between the calls.
+
+    A prompt is the conversation so far and a new text: a task, what a tool returned, or what
+    sub-agents reported. Each request waits for the answer before it.
+    """
+
+    kind: Literal["agents"]
+    sessions: _Count
+    """How many sessions there are. Unit: sessions."""
+    arrivals: Arrivals | None = None
+    """When they start. Required without `at_a_time`."""
+    at_a_time: _Count | None = None
+    """Most sessions under way: when one has ended, the next begins. Instead of `arrivals`. Unit:
+    sessions."""
+    tasks: LengthDistribution
+    """Number of tasks in a session. Unit: tasks."""
+    calls: LengthDistribution
+    """Number of requests for a task. A tool runs between two of them. Unit: requests."""
+    task_tokens: LengthDistribution
+    """Length of a task. Unit: tokens."""
+    tool_tokens: LengthDistribution
+    """Length of what a tool returns. Unit: tokens."""
+    output_tokens: LengthDistribution
+    """Tokens that are generated for a request. Unit: tokens."""
+    think_s: ThinkTime
+    """Pause before the next task. Unit: s."""
+    tool_s: ThinkTime
+    """Time that a tool takes. Unit: s."""
+    tools: _Count | None = None
+    """How many tools can run at a time, of all sessions together: a call that finds none free
+    waits. Without it: no limit, so a tool's time does not depend on the load. Unit: tools."""
+    system_prompts: SystemPrompts | None = None
+    """The system prompts that sessions begin with. Without it: none."""
+    sub_agents: SubAgents | None = None
+    """Agents that run side by side in place of some tools. Without it: none."""
+    compaction: Compaction | None = None
+    """Summaries that take the place of long conversations. Without it: none."""
+
+    @model_validator(mode="after")
+    def _begins(self) -> Self:
+        _starts(self, "arrivals", "at_a_time")
         return self
 
 
@@ -215,7 +324,7 @@ class ClientsConfig(CommonConfig):
         return self
 
 
-_Unmixed = TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig
+_Unmixed = TraceConfig | SyntheticConfig | SessionsConfig | AgentsConfig | ClientsConfig
 UnmixedConfig = Annotated[
     Annotated[_Unmixed, Field(discriminator="kind")] | UserClass, OrUserClass()
 ]

@@ -1,7 +1,7 @@
 """Workloads: open-loop arrivals, closed-loop clients, phases of a benchmark and who sends them."""
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeVar, overload
@@ -40,17 +40,55 @@ class ScriptedRequest:
 class Turn:
     """One request of a closed-loop client, sent `think_ns` after its previous one finished.
 
-    For the client's first turn, `think_ns` counts from time 0. When the request is sent, that time
-    replaces its `spec.arrival_ns`.
+    For the client's first turn, `think_ns` counts from time 0, or from when the client begins. When
+    the request is sent, that time replaces its `spec.arrival_ns`.
+
+    Attributes:
+        sub_agents: clients that begin side by side when the request is over; the next turn's pause
+            begins when all of them have ended.
+        needs_tool: the pause is a tool's work (`Tools`), not a person's.
     """
 
     def __init__(
         self,
         think_ns: int,
         request: ScriptedRequest,
+        sub_agents: "tuple[Sequence[Turn], ...]" = (),
+        needs_tool: bool = False,
     ) -> None:
         self.think_ns: Final = think_ns
         self.request: Final = request
+        self.sub_agents: Final = sub_agents
+        self.needs_tool: Final = needs_tool
+
+
+class Tools:
+    """A number of tools that clients share. A call that finds none free waits for its turn."""
+
+    def __init__(self, num_tools: int) -> None:
+        self._free_ns = [0] * num_tools
+
+    def done_ns(self, asked_ns: int, work_ns: int) -> int:
+        """When a call is done that is asked for at `asked_ns`; calls come in order of time."""
+        done_ns = max(asked_ns, self._free_ns[0]) + work_ns
+        heapq.heapreplace(self._free_ns, done_ns)
+        return done_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientGroup:
+    """What the clients from number `first` to `end` share.
+
+    Attributes:
+        places: most clients under way at a time; when one has ended, the next begins. None: all
+            begin at time 0.
+        num_tools: tools for the turns that need one. None: as many as there are calls.
+    """
+
+    first: int
+    end: int
+    places: int | None = None
+    num_tools: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +120,7 @@ class Workload:
         arrivals: begins to yield the open-loop requests in order of arrival. Equal times keep the
             order of the source.
         clients: closed-loop clients, each a sequence of turns.
+        groups: what some of the clients share; no client is in two of them.
         phases: phases of a benchmark, one after the other: each begins when all requests are over.
         notes: what a trace's reader estimated or left out, in sentences.
         client: what the figures of a benchmark's client depend on: `name`, `max_concurrency`,
@@ -93,6 +132,7 @@ class Workload:
     num_requests: int
     arrivals: Callable[[], Iterator[ScriptedRequest]]
     clients: Sequence[Sequence[Turn]] = ()
+    groups: Sequence[ClientGroup] = ()
     phases: Sequence[Phase] = ()
     notes: tuple[str, ...] = ()
     client: Mapping[str, object] | None = None
@@ -103,13 +143,15 @@ def listed(
     clients: Sequence[Sequence[Turn]] = (),
     phases: Sequence[Phase] = (),
     notes: tuple[str, ...] = (),
+    groups: Sequence[ClientGroup] = (),
 ) -> Workload:
     """The workload of these requests, which are in order of arrival."""
     in_phases = sum(len(phase.turns) for phase in phases)
     return Workload(
-        num_requests=len(requests) + sum(map(len, clients)) + in_phases,
+        num_requests=len(requests) + sum(map(num_requests, clients)) + in_phases,
         arrivals=lambda: iter(requests),
         clients=clients,
+        groups=groups,
         phases=phases,
         notes=notes,
     )
@@ -117,82 +159,39 @@ def listed(
 
 def every_request(workload: Workload) -> Iterator[ScriptedRequest]:
     """All requests: by arrival, then client by client, then phase by phase."""
-    turns = chain(*workload.clients, *(phase.turns for phase in workload.phases))
-    return chain(workload.arrivals(), (turn.request for turn in turns))
+    in_phases = (turn.request for phase in workload.phases for turn in phase.turns)
+    return chain(workload.arrivals(), *map(client_requests, workload.clients), in_phases)
 
 
-class PhaseSender:
-    """Sends the requests of phases in order, each as soon as its phase allows.
+def lanes(workload: Workload) -> Iterator[tuple[Iterator[Sequence[Turn]], Tools | None]]:
+    """What each client that begins at once sends: clients one after another, and their tools.
 
-    Ask `due` whenever the time is `next_ns`, and after each `over`.
+    Those of a group that have no place yet are in one iterator, which its lanes share.
     """
+    clients, groups = workload.clients, workload.groups
+    in_groups = set(chain(*(range(group.first, group.end) for group in groups)))
+    for number, turns in enumerate(clients):
+        if number not in in_groups:
+            yield iter((turns,)), None
+    for group in groups:
+        tools = None if group.num_tools is None else Tools(group.num_tools)
+        waiting = map(clients.__getitem__, range(group.first, group.end))
+        num_clients = group.end - group.first
+        for _ in range(min(num_clients, group.places or num_clients)):
+            yield waiting, tools
 
-    def __init__(self, phases: Sequence[Phase]) -> None:
-        self._phases = iter(phases)
-        self._turns: Iterator[Turn] = iter(())
-        self._ticks: Iterator[int] | None = None
-        # When each free place got free; None: places without end.
-        self._free_ns: deque[int] | None = None
-        self._start_ns = self._tick_ns = self._last_over_ns = 0
-        self._num_under_way = 0
-        self._next: Turn | None = None
-        self._begin_phase()
 
-    @property
-    def next_ns(self) -> int | None:
-        """When a request may be sent next; None: not before one is over, or never."""
-        if self._next is None:
-            return None
-        if self._ticks is not None:
-            return self._tick_ns
-        asked_ns = self._start_ns + self._next.think_ns
-        if self._free_ns is None:
-            return asked_ns
-        return max(asked_ns, self._free_ns[0]) if self._free_ns else None
+def client_requests(turns: Iterable[Turn]) -> Iterator[ScriptedRequest]:
+    """The requests of a client, those of its sub-agents after the one that started them."""
+    for turn in turns:
+        yield turn.request
+        for sub_agent in turn.sub_agents:
+            yield from client_requests(sub_agent)
 
-    def due(self, now_ns: int) -> Iterator[ScriptedRequest]:
-        """The requests to send up to now, each with its time as `arrival_ns`."""
-        while (at_ns := self.next_ns) is not None and at_ns <= now_ns:
-            has_place = self._free_ns is None or bool(self._free_ns)
-            if self._ticks is not None:
-                self._tick_ns = self._start_ns + next(self._ticks)
-            if has_place:
-                yield self._take(at_ns)
 
-    def over(self, now_ns: int) -> None:
-        """One of the requests has finished, or was rejected or aborted."""
-        self._num_under_way -= 1
-        self._last_over_ns = now_ns
-        if self._free_ns is not None:
-            self._free_ns.append(now_ns)
-        if self._next is None and not self._num_under_way:
-            self._begin_phase()
-
-    def _take(self, at_ns: int) -> ScriptedRequest:
-        turn = self._next
-        assert turn is not None  # noqa: S101 - next_ns says so
-        if self._free_ns is not None:
-            self._free_ns.popleft()
-        self._num_under_way += 1
-        self._next = next(self._turns, None)
-        return turn.request.sent_at(at_ns)
-
-    def _begin_phase(self) -> None:
-        """Begin the next phase that has requests."""
-        for phase in self._phases:
-            self._start_ns = self._last_over_ns + phase.pause_ns
-            self._turns = iter(phase.turns)
-            self._next = next(self._turns, None)
-            if self._next is None:
-                continue
-            self._ticks = None if phase.ticks is None else phase.ticks()
-            if self._ticks is not None:
-                self._tick_ns = self._start_ns + next(self._ticks)
-            places = phase.places
-            self._free_ns = None
-            if places is not None:
-                self._free_ns = deque([self._start_ns] * min(places, len(phase.turns)))
-            return
+def num_requests(turns: Iterable[Turn]) -> int:
+    """How many requests a client and its sub-agents send."""
+    return sum(1 + sum(map(num_requests, turn.sub_agents)) for turn in turns)
 
 
 T = TypeVar("T")
@@ -281,21 +280,64 @@ def open_loop(table: RequestTable, arrival_ns: Int64, notes: tuple[str, ...] = (
     return Workload(num_requests=len(arrival_ns), arrivals=arrivals, notes=notes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chains:
+    """Rows of a table that are sent one after the other: clients and their sub-agents.
+
+    Attributes:
+        offsets: chain c sends rows `offsets[c]` to `offsets[c + 1]`.
+        think_ns: the pause before each row, as in `Turn`.
+        parent_row: for each chain, the row whose answer starts it as a sub-agent; -1: it is a
+            client. None: all are clients.
+        needs_tool: the rows whose pause is a tool's. None: none of them.
+    """
+
+    offsets: Int64
+    think_ns: Int64
+    parent_row: Int64 | None = None
+    needs_tool: NDArray[np.bool_] | None = None
+
+    def clients(self) -> Int64:
+        """The numbers of the chains that are clients."""
+        if self.parent_row is None:
+            return np.arange(len(self.offsets) - 1)
+        return np.flatnonzero(self.parent_row < 0)
+
+    def started_by(self) -> dict[int, list[int]]:
+        """The sub-agents that rows start."""
+        started: dict[int, list[int]] = {}
+        if self.parent_row is not None:
+            for number in np.flatnonzero(self.parent_row >= 0).tolist():
+                started.setdefault(self.parent_row.item(number), []).append(number)
+        return started
+
+
 def closed_loop(
-    table: RequestTable, think_ns: Int64, offsets: Int64, notes: tuple[str, ...] = ()
+    table: RequestTable,
+    chains: Chains,
+    notes: tuple[str, ...] = (),
+    *,
+    places: int | None = None,
+    num_tools: int | None = None,
 ) -> Workload:
-    """Clients with one request at a time. Client c sends rows `offsets[c]` to `offsets[c + 1]`."""
+    """Clients with one request at a time, and those of their sub-agents. See `ClientGroup`."""
+    started, numbers = chains.started_by(), chains.clients()
+    needs_tool, think_ns, offsets = chains.needs_tool, chains.think_ns, chains.offsets
 
     def turn(row: int) -> Turn:
-        return Turn(think_ns.item(row), table.request(row, arrival_ns=0))
+        sub_agents = tuple(map(turns_of, started.get(row, ())))
+        is_tool = needs_tool is not None and bool(needs_tool[row])
+        return Turn(think_ns.item(row), table.request(row, arrival_ns=0), sub_agents, is_tool)
 
-    def client(number: int) -> Sequence[Turn]:
+    def turns_of(number: int) -> Sequence[Turn]:
         first, end = offsets.item(number), offsets.item(number + 1)
         return LazySequence(end - first, lambda place: turn(first + place))
 
+    group = ClientGroup(first=0, end=len(numbers), places=places, num_tools=num_tools)
     return Workload(
         num_requests=len(think_ns),
         arrivals=lambda: iter(()),
-        clients=LazySequence(len(offsets) - 1, client),
+        clients=LazySequence(len(numbers), lambda place: turns_of(numbers.item(place))),
+        groups=() if places is None and num_tools is None else (group,),
         notes=notes,
     )

@@ -31,6 +31,19 @@ SESSIONS = {
     "user_tokens": LENGTHS["prompt_tokens"],
     "output_tokens": LENGTHS["output_tokens"],
 }
+AT_A_TIME = {**SESSIONS, "clients": None, "at_a_time": 6}
+AGENTS = {
+    "kind": "agents",
+    "sessions": 9,
+    "arrivals": POISSON,
+    "tasks": {"kind": "constant", "value": 2},
+    "calls": {"kind": "constant", "value": 2},
+    "task_tokens": LENGTHS["prompt_tokens"],
+    "tool_tokens": LENGTHS["prompt_tokens"],
+    "output_tokens": LENGTHS["output_tokens"],
+    "think_s": {"kind": "constant", "value": 1.0},
+    "tool_s": {"kind": "constant", "value": 1.0},
+}
 BENCH = {
     "kind": "bench",
     "client": "vllm",
@@ -65,6 +78,9 @@ def rows_of_11_requests(trace):
         (BURSTS, {"arrivals.every_s": 2 / 1.5, "num_requests": 4}),
         (CLIENTS, {"clients": 8}),
         (SESSIONS, {"clients": 8}),
+        (AT_A_TIME, {"at_a_time": 9}),
+        (AGENTS, {"arrivals.rate_rps": 6.0, "sessions": 14}),
+        ({**TRACE, "format": "weka", "at_a_time": 4}, {"at_a_time": 6}),
         (BENCH, {"request_rate": 3.0, "num_prompts": 4}),
         (
             {**BENCH, "max_concurrency": 1},
@@ -118,6 +134,8 @@ def test_faster_traffic_may_have_as_many_requests():
         (MIX, (7.0, "requests/s")),
         (CLIENTS, (5, "clients")),
         (SESSIONS, (5, "clients")),
+        (AT_A_TIME, (6, "at a time")),
+        (AGENTS, (4.0, "sessions/s")),
         (
             {**{key: SESSIONS[key] for key in SESSIONS if key != "clients"},
              "arrivals": {"kind": "poisson", "rate_rps": 3}},

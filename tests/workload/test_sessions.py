@@ -179,9 +179,11 @@ BAD = [
 
 # Options, and what is wrong with them.
 BAD_STARTS = [
-    ({"arrivals": None}, "either arrivals or clients"),
-    ({"clients": 2}, "either arrivals or clients"),
-    ({"arrivals": None, "clients": 2, "closed_loop": False}, "clients need closed_loop"),
+    ({"arrivals": None}, "needs one of arrivals, clients, at_a_time"),
+    ({"clients": 2}, "arrivals and clients exclude each other"),
+    ({"arrivals": None, "at_a_time": 2, "clients": 2}, "clients and at_a_time exclude each other"),
+    ({"arrivals": None, "at_a_time": 2, "closed_loop": False}, "goes only with closed_loop"),
+    ({"arrivals": None, "clients": 2, "closed_loop": False}, "clients goes only with closed_loop"),
     ({"arrivals": None, "clients": 21}, "more clients than sessions"),
 ]
 

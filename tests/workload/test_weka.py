@@ -5,6 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
+
+from sim.workload.workload import every_request
 
 
 def call(t, *, tokens=200, out=9, ids=None, **fields):
@@ -31,11 +34,66 @@ def test_weka_pauses_are_those_of_the_client(trace):
     assert [turn.think_ns / 1e9 for turn in found] == [0, 0.75, 2.5, 0]
 
 
-def test_weka_sub_agent_comes_before_what_waits_for_it(trace):
-    """Its requests are in the session, and its clock is its own."""
-    (found,) = trace("weka", [session(call(0.0), SUB_AGENT, call(60, think_time=2))]).clients
-    assert [turn.think_ns / 1e9 for turn in found] == [0, 0, 1, 2]
-    assert {turn.request.spec.session for turn in found} == {"0"}
+def outputs(turns):
+    return [turn.request.script.num_tokens for turn in turns]
+
+
+def test_weka_sub_agents_run_side_by_side_and_their_parent_waits(trace):
+    """Both begin after the request before them. Their clocks are their own."""
+    other = {"type": "subagent", "t": 9.0, "requests": [call(0.0, out=5), call(5.0, out=6)]}
+    calls = call(0.0, out=2), SUB_AGENT, other, call(60, out=3, think_time=2)
+    workload = trace("weka", [session(*calls), session(call(0.0, out=4))])
+    first, second = workload.clients
+    assert (outputs(first), outputs(second)) == ([2, 3], [4])
+    assert [turn.think_ns / 1e9 for turn in first] == [0, 2]
+    one, two = first[0].sub_agents
+    assert (outputs(one), outputs(two)) == ([9, 9], [5, 6])
+    assert [turn.think_ns / 1e9 for turn in one] == [0, 1]
+    assert not first[1].sub_agents
+    names = [request.spec.session for request in every_request(workload)]
+    assert names == ["0"] * 6 + ["1"]
+    assert workload.num_requests == 7
+
+
+def test_weka_pause_after_sub_agents_counts_from_the_end_of_the_last(trace):
+    """`think_time` of the request that waited has their time in it."""
+    ended = [
+        {"type": "subagent", "requests": [call(0.0)], "t": t, "duration_ms": 9} for t in (7, 4)
+    ]
+    calls = call(0.0, api_time=1.0), *ended, call(12, think_time=11), call(20, think_time=3)
+    (found,) = trace("weka", [session(*calls)]).clients
+    assert [turn.think_ns / 1e9 for turn in found] == [0, 5, 3]
+
+
+def test_weka_session_that_begins_with_a_sub_agent_waits_for_it(trace):
+    """No request of the session's own could have started it."""
+    (found,) = trace("weka", [session(SUB_AGENT, call(60, think_time=2))]).clients
+    assert [turn.think_ns / 1e9 for turn in found] == [0, 1, 2]
+    assert not any(turn.sub_agents for turn in found)
+
+
+def test_weka_sessions_follow_one_another_at_a_time(trace):
+    """Two places for three sessions; in place of times at which they begin."""
+    sessions = [session(call(0.0), call(1.0))] * 3
+    workload = trace("weka", sessions, at_a_time=2)
+    assert [turns[0].think_ns for turns in workload.clients] == [0, 0, 0]
+    [group] = workload.groups
+    assert (group.first, group.end, group.places) == (0, 3, 2)
+
+
+def test_weka_at_a_time_excludes_arrivals(trace):
+    """Both say when sessions begin."""
+    arrivals = {"kind": "burst", "size": 2, "every_s": 8}
+    with pytest.raises(ValidationError, match="arrivals and at_a_time exclude each other"):
+        trace("weka", [session(call(0.0))], arrivals=arrivals, at_a_time=2)
+
+
+def test_at_a_time_needs_requests_that_wait(error_of):
+    """Rows with times alone are an open loop."""
+    row = {"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}
+    assert error_of("mooncake", [row], at_a_time=2) == (
+        "workload.at_a_time: the requests of this file do not wait for each other"
+    )
 
 
 def test_weka_last_partial_block_is_the_request_s_own(trace):

@@ -47,7 +47,7 @@ _SUFFIXES: Mapping[str, str] = {
 _SHOWN_UNITS = {"ms", "s", "requests/s", "tokens", "tokens/s", "GB/s"}
 _NAMES: Mapping[str, str] = {"t_ms": "FAIRNESS_T"}
 _LOAD_KEYS = ("rate_rps", "time_scale", "every_s")
-_CLIENT_KEYS = ("clients", "sessions", "max_concurrency", "request_rate")
+_CLIENT_KEYS = ("clients", "sessions", "at_a_time", "max_concurrency", "request_rate")
 # A larger number is less load for each server.
 _RELIEF_KEYS = ("replicas",)
 _MAX_TEXT = 40

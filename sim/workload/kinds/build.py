@@ -9,6 +9,7 @@ from pathlib import Path
 from sim.user.objects import UserClass
 from sim.workload.bench_config import BenchConfig
 from sim.workload.config import (
+    AgentsConfig,
     ClientsConfig,
     MixConfig,
     SessionsConfig,
@@ -20,7 +21,7 @@ from sim.workload.config import (
 from sim.workload.kinds.context import BuildContext
 from sim.workload.rng import RandomStreams, TokenStreams
 from sim.workload.traces.read import TraceReader, read_trace
-from sim.workload.workload import LazySequence, ScriptedRequest, Turn, Workload
+from sim.workload.workload import LazySequence, ScriptedRequest, Turn, Workload, num_requests
 
 
 def build_workload(
@@ -67,6 +68,10 @@ def _build(config: UnmixedConfig | BenchConfig, context: BuildContext) -> Worklo
             from sim.workload.kinds.synthetic import build_drawn
 
             return build_drawn(config, context)
+        case AgentsConfig():
+            from sim.workload.kinds.agents import build_agents
+
+            return build_agents(config, context)
         case BenchConfig():
             from sim.workload.kinds.bench import build_bench
 
@@ -88,16 +93,16 @@ def of_tenant(tenant: str, whole: Workload) -> Workload:
         return ScriptedRequest(spec, request.script)
 
     def turn(turn: Turn) -> Turn:
-        return Turn(turn.think_ns, labelled(turn.request))
+        sub_agents = tuple(map(turns_of, turn.sub_agents))
+        return Turn(turn.think_ns, labelled(turn.request), sub_agents, turn.needs_tool)
 
-    def client(number: int) -> Sequence[Turn]:
-        turns = whole.clients[number]
+    def turns_of(turns: Sequence[Turn]) -> Sequence[Turn]:
         return LazySequence(len(turns), lambda place: turn(turns[place]))
 
     return replace(
         whole,
         arrivals=lambda: map(labelled, whole.arrivals()),
-        clients=LazySequence(len(whole.clients), client),
+        clients=LazySequence(len(whole.clients), lambda number: turns_of(whole.clients[number])),
         notes=tuple(f"{tenant}: {note}" for note in whole.notes),
     )
 
@@ -117,6 +122,11 @@ def mixed(parts: Sequence[Workload]) -> Workload:
             *(part.arrivals() for part in parts), key=lambda request: request.spec.arrival_ns
         ),
         clients=LazySequence(ends[-1], client),
+        groups=[
+            replace(group, first=group.first + begin, end=group.end + begin)
+            for part, begin in zip(parts, [0, *ends], strict=False)
+            for group in part.groups
+        ],
         notes=tuple(note for part in parts for note in part.notes),
     )
 
@@ -125,7 +135,8 @@ def first_requests(whole: Workload, most: int) -> Workload:
     """At most `most` requests of a workload, at least 1: those that are asked for first.
 
     When a client's turn is asked for depends on how long its answers take. Here only its pauses
-    count. The phases of a benchmark come after everything else, one after the other.
+    count, and its sub-agents come with their turn, on top. The phases of a benchmark come after
+    everything else, one after the other.
     """
     # Number -1 stands for open-loop traffic, other numbers for clients.
     opened = ((arrival.spec.arrival_ns, -1) for arrival in whole.arrivals())
@@ -141,11 +152,13 @@ def first_requests(whole: Workload, most: int) -> Workload:
         if num_left:
             phases.append(replace(phase, turns=phase.turns[:num_left]))
             num_left -= len(phases[-1].turns)
+    clients = [turns[:kept] for turns, kept in zip(whole.clients, num_turns, strict=True)]
+    num_extra = sum(map(num_requests, clients)) - sum(num_turns)
     return replace(
         whole,
-        num_requests=most - num_left,
+        num_requests=most - num_left + num_extra,
         arrivals=lambda: islice(whole.arrivals(), num_open),
-        clients=[turns[:kept] for turns, kept in zip(whole.clients, num_turns, strict=True)],
+        clients=clients,
         phases=phases,
         client=None,
     )

@@ -1,7 +1,7 @@
 """What the builders of workloads share: random streams, token streams, the folder of traces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.validation import StrictModel
-from sim.workload import MAX_TOKENS, NEVER_GIVES_UP_NS
+from sim.workload import MAX_TOKENS, NEVER_GIVES_UP_NS, NO_PRIORITY
 from sim.workload.arrivals import Arrivals, ThinkTime, draw_arrivals_ns, draw_think_ns
 from sim.workload.config import CommonConfig
 from sim.workload.lengths import Prefixes, draw_lengths, limit_outputs, predict_outputs
@@ -49,10 +49,23 @@ class BuildContext:
         rng, key = self.random.stream("arrivals"), (*self.key, "arrivals")
         return draw_arrivals_ns(arrivals, num_arrivals, rng, key=key)
 
-    def think_ns(self, think: ThinkTime, num_draws: int) -> Int64:
-        """See `draw_think_ns`."""
-        rng, key = self.random.stream("think"), (*self.key, "think_s")
+    def think_ns(self, think: ThinkTime, num_draws: int, name: str = "think") -> Int64:
+        """Draws of the section's key `name` with `_s`; see `draw_think_ns`."""
+        rng, key = self.random.stream(name), (*self.key, f"{name}_s")
         return draw_think_ns(think, num_draws, rng, key=key)
+
+    def below(self, name: str) -> "BuildContext":
+        """The context of a section in this one; its draws differ from all others."""
+        return replace(self, key=(*self.key, name), random=self.random.scoped(name))
+
+    def priorities(
+        self, config: CommonConfig, num_rows: int, own: Int64 | None = None
+    ) -> Int64 | None:
+        """Each request's `own` priority, or else that of the section; None: no request has one."""
+        if config.priority is None:
+            return own
+        given = np.full(num_rows, NO_PRIORITY) if own is None else own
+        return np.where(given == NO_PRIORITY, config.priority, given)
 
     def unshared_prompts(self, own_tokens: Int64) -> PrefixedPrompts:
         """Prompts of these lengths that have nothing in common."""
@@ -112,6 +125,7 @@ class BuildContext:
             output_seeds=np.arange(output_seed, output_seed + len(output_tokens)),
             max_new_tokens=max_new_tokens,
             predicted_tokens=self.predict(config, np.minimum(output_tokens, max_new_tokens)),
+            priorities=self.priorities(config, len(output_tokens)),
             gives_up_ns=self.give_up(config, len(output_tokens)),
             tenants=config.tenant,
             sessions=sessions,

@@ -12,7 +12,14 @@ from sim.workload.kinds.context import BuildContext, require_short_prompts
 from sim.workload.lengths import limit_outputs, quoted_tokens
 from sim.workload.prompts import BlockPrompts, EitherPrompts, HistoryPrompts, PromptColumn
 from sim.workload.traces.rows import Sessions, TraceRows
-from sim.workload.workload import LazySequence, RequestTable, Workload, closed_loop, open_loop
+from sim.workload.workload import (
+    Chains,
+    LazySequence,
+    RequestTable,
+    Workload,
+    closed_loop,
+    open_loop,
+)
 
 
 def build_trace(config: TraceConfig, context: BuildContext) -> Workload:
@@ -40,7 +47,7 @@ def build_trace(config: TraceConfig, context: BuildContext) -> Workload:
         max_new_tokens=limits,
         known_outputs=rows.known_outputs,
         predicted_tokens=context.predict(config, generated),
-        priorities=rows.priorities,
+        priorities=context.priorities(config, num_rows, rows.priorities),
         ignore_eos=rows.ignore_eos,
         gives_up_ns=context.give_up(config, num_rows, rows.gives_up_ns),
         tenants=(
@@ -50,8 +57,13 @@ def build_trace(config: TraceConfig, context: BuildContext) -> Workload:
         ),
         sessions=rows.sessions,
     )
-    if rows.closed_loop is not None and len(rows.closed_loop.offsets) <= num_rows:
+    if rows.closed_loop is not None and (
+        len(rows.closed_loop.offsets) <= num_rows or config.at_a_time is not None
+    ):
         return _closed_loop(table, rows, rows.closed_loop, config, context)
+    if config.at_a_time is not None:
+        reason = "the requests of this file do not wait for each other"
+        raise InputError(reason, key=(*context.key, "at_a_time"))
     return open_loop(table, _arrivals_ns(rows.arrival_ns, config, context), rows.notes)
 
 
@@ -73,10 +85,13 @@ def _closed_loop(
         delay_ns = context.think_ns(config.think_s, len(rows.arrival_ns))
     else:
         delay_ns = np.zeros(len(rows.arrival_ns), dtype=np.int64)
-    first_rows = loop.offsets[:-1]
     delay_ns = delay_ns.copy()
-    delay_ns[first_rows] = _arrivals_ns(rows.arrival_ns[first_rows], config, context)
-    return closed_loop(table, delay_ns, loop.offsets, rows.notes)
+    chains = Chains(offsets=loop.offsets, think_ns=delay_ns, parent_row=loop.parent_row)
+    begins = loop.offsets[chains.clients()]
+    delay_ns[begins] = 0
+    if config.at_a_time is None:
+        delay_ns[begins] = _arrivals_ns(rows.arrival_ns[begins], config, context)
+    return closed_loop(table, chains, rows.notes, places=config.at_a_time)
 
 
 def _arrivals_ns(recorded_ns: Int64, config: TraceConfig, context: BuildContext) -> Int64:

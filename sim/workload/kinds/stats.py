@@ -20,6 +20,7 @@ from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, BurstArrivals
 from sim.workload.bench_config import BenchConfig
 from sim.workload.config import (
+    AgentsConfig,
     ClientsConfig,
     MixConfig,
     SessionsConfig,
@@ -28,7 +29,7 @@ from sim.workload.config import (
     WorkloadConfig,
 )
 from sim.workload.traces.rows import TraceRows
-from sim.workload.workload import ScriptedRequest, Workload
+from sim.workload.workload import ScriptedRequest, Workload, client_requests
 
 _ROOT = 0
 
@@ -194,7 +195,7 @@ def _in_order(workload: Workload) -> Iterator[ScriptedRequest]:
     """The requests that count, in the order in which the prefix cache sees them."""
     yield from workload.arrivals()
     for turns in zip_longest(*workload.clients):
-        yield from (turn.request for turn in turns if turn is not None)
+        yield from client_requests(turn for turn in turns if turn is not None)
     for phase in workload.phases:
         yield from (turn.request for turn in phase.turns if not turn.request.spec.warm_up)
 
@@ -240,10 +241,12 @@ def scaled(workload: WorkloadConfig, factor: float, num_factor: float | None = N
             changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
             if changes:
                 changes["num_requests"] = _scaled_count(workload.num_requests, num_factor)
-        case SessionsConfig():
+        case SessionsConfig() | AgentsConfig():
             changes = _scaled_sessions(workload, factor, num_factor)
         case TraceConfig():
-            if workload.arrivals is not None:
+            if workload.at_a_time is not None:
+                changes = {"at_a_time": _scaled_count(workload.at_a_time, factor)}
+            elif workload.arrivals is not None:
                 changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
             else:
                 changes = {"time_scale": workload.time_scale / factor}
@@ -256,13 +259,17 @@ def scaled(workload: WorkloadConfig, factor: float, num_factor: float | None = N
     return changes
 
 
-def _scaled_sessions(workload: SessionsConfig, factor: float, num_factor: float) -> Changes:
+def _scaled_sessions(
+    workload: SessionsConfig | AgentsConfig, factor: float, num_factor: float
+) -> Changes:
     if workload.arrivals is not None:
         changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
         count = _scaled_count(workload.sessions, num_factor)
         return {**changes, "sessions": count} if changes else {}
-    assert workload.clients is not None  # noqa: S101 - the configuration has one of the two
-    return {"clients": _scaled_count(workload.clients, factor)}
+    if workload.at_a_time is not None:
+        return {"at_a_time": _scaled_count(workload.at_a_time, factor)}
+    clients = getattr(workload, "clients", None)
+    return {} if clients is None else {"clients": _scaled_count(clients, factor)}
 
 
 def _scaled_bench(workload: BenchConfig, factor: float, num_factor: float) -> Changes:
@@ -294,11 +301,16 @@ def load_of(
     if rate is not None:
         return rate, "requests/s"
     match workload:
-        case BenchConfig(max_concurrency=int(most)):
+        case (
+            BenchConfig(max_concurrency=int(most))
+            | TraceConfig(at_a_time=int(most))
+            | SessionsConfig(at_a_time=int(most))
+            | AgentsConfig(at_a_time=int(most))
+        ):
             return most, "at a time"
         case ClientsConfig() | SessionsConfig(clients=int()):
             return workload.clients or 0, "clients"
-        case SessionsConfig(arrivals=arrivals) if arrivals is not None:
+        case SessionsConfig(arrivals=arrivals) | AgentsConfig(arrivals=arrivals) if arrivals:
             return _arrival_rate(arrivals) or 0.0, "sessions/s"
         case _:
             return 1.0, "times the traffic"

@@ -12,7 +12,14 @@ from sim.workload import MAX_REQUESTS
 from sim.workload.config import ClientsConfig, SessionsConfig, SyntheticConfig
 from sim.workload.kinds.context import BuildContext
 from sim.workload.lengths import limit_outputs, quoted_tokens
-from sim.workload.workload import LazySequence, RequestTable, Workload, closed_loop, open_loop
+from sim.workload.workload import (
+    Chains,
+    LazySequence,
+    RequestTable,
+    Workload,
+    closed_loop,
+    open_loop,
+)
 
 
 def build_drawn(
@@ -29,7 +36,8 @@ def build_drawn(
     think_ns = context.think_ns(config.think_s, num_requests)
     think_ns[::per_client] = 0
     table = _draw_requests(config, context, num_requests, per_client=per_client)
-    return closed_loop(table, think_ns, np.arange(config.clients + 1) * per_client)
+    offsets = np.arange(config.clients + 1) * per_client
+    return closed_loop(table, Chains(offsets=offsets, think_ns=think_ns))
 
 
 def _draw_requests(
@@ -123,15 +131,17 @@ def _sessions(config: SessionsConfig, context: BuildContext) -> Workload:
         output_seed=prompts.output_seed,
         sessions=LazySequence(num_turns, lambda row: str(session[row])),
     )
-    delay_ns = context.think_ns(config.think_s, num_turns)
+    delay_ns, begins = context.think_ns(config.think_s, num_turns), offsets
     if config.arrivals is None:
-        assert config.clients is not None  # noqa: S101 - the configuration has one of the two
         delay_ns[first_rows] = 0
-        firsts = np.arange(config.clients + 1) * config.sessions // config.clients
-        return closed_loop(table, delay_ns, offsets[firsts])
-    delay_ns[first_rows] = context.arrivals_ns(config.arrivals, config.sessions)
+        if config.clients is not None:
+            firsts = np.arange(config.clients + 1) * config.sessions // config.clients
+            begins = offsets[firsts]
+    else:
+        delay_ns[first_rows] = context.arrivals_ns(config.arrivals, config.sessions)
     if config.closed_loop:
-        return closed_loop(table, delay_ns, offsets)
+        chains = Chains(offsets=begins, think_ns=delay_ns)
+        return closed_loop(table, chains, places=config.at_a_time)
     return open_loop(table, _sum_within_sessions(delay_ns, turns, first_rows, key))
 
 

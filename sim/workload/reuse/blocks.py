@@ -1,9 +1,10 @@
 """The blocks that each request of a workload looks up and leaves in a cache, as numbers."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import merge
+from heapq import heapify, heappop, heappush, merge
+from itertools import count
 from operator import itemgetter
 
 import numpy as np
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from sim.core.arrays import Int64
 from sim.core.tokens import GOLDEN_RATIO, ArrayPrompt, BlockPrompt, SegmentPrompt, finalise
-from sim.workload.workload import ScriptedRequest, Turn, Workload
+from sim.workload.senders import ClientSender
+from sim.workload.workload import ScriptedRequest, Workload
 
 _UInt64 = NDArray[np.uint64]
 _GOLDEN = np.uint64(GOLDEN_RATIO)
@@ -67,18 +69,21 @@ def in_time_order(workload: Workload) -> Iterator[ScriptedRequest]:
 
     The phases of a benchmark come last.
     """
-    arrivals = ((request.spec.arrival_ns, request) for request in workload.arrivals())
-    for _, request in merge(arrivals, *map(_sent, workload.clients), key=itemgetter(0)):
-        yield request
+    due = ((request.spec.arrival_ns, request) for request in workload.arrivals())
+    yield from (request for _, request in merge(due, _of_clients(workload), key=itemgetter(0)))
     for phase in workload.phases:
         yield from (turn.request for turn in phase.turns)
 
 
-def _sent(turns: Iterable[Turn]) -> Iterator[tuple[int, ScriptedRequest]]:
-    at_ns = 0
-    for turn in turns:
-        at_ns += turn.think_ns
-        yield at_ns, turn.request
+def _of_clients(workload: Workload) -> Iterator[tuple[int, ScriptedRequest]]:
+    sender, serial = ClientSender(workload), count()
+    due = [(first.spec.arrival_ns, next(serial), first) for first in sender.begin()]
+    heapify(due)
+    while due:
+        at_ns, _, request = heappop(due)
+        yield at_ns, request
+        for following in sender.over(request.spec.rid, at_ns):
+            heappush(due, (following.spec.arrival_ns, next(serial), following))
 
 
 class _Pieces:

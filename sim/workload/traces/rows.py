@@ -27,15 +27,19 @@ class Sessions:
 
     Attributes:
         offsets: session s has rows `offsets[s]` to `offsets[s + 1]`.
-        pause_ns: time from the answer before to the row's request; of a session's first row 0,
-            because it arrives at its `arrival_ns`. None: the file does not know pauses.
+        pause_ns: time from the answer before to the row's request; that of a session's first row
+            means nothing, because it arrives at its `arrival_ns`, but that of a sub-agent's does.
+            None: the file does not know pauses.
         history_row: the prompt of a row is what the rows from this one on sent and got, followed by
             its own part; the row itself: the own part is the whole prompt.
+        parent_row: for each session, the row whose answer starts it as a sub-agent; -1: it is none.
+            None: no session is.
     """
 
     offsets: Int64
     pause_ns: Int64 | None
     history_row: Int64
+    parent_row: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

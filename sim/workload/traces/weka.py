@@ -3,12 +3,11 @@
 Published in callanjfox/kv-cache-tester ("Trace Replay Tester", section Trace Format), and as
 SemiAnalysis's data sets `cc-traces-weka-*`, one session a line. As there, `think_time` is the time
 that the client waited before a request: a tool ran, or a person read. A sub-agent is an entry with
-requests of its own, for which its parent waits.
-
-Deliberate difference: sub-agents of a session run one after the other, even where they overlapped.
+requests of its own; sub-agents without a request between them began together, and their parent
+waits for all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,14 +31,21 @@ from sim.workload.traces.rows import (
 
 _SUB_AGENT = "subagent"
 _LOCAL, _GLOBAL = "local", "global"
+_OWN = 0  # in place of a sub-agent's number
+_NOBODY = -1
 
 
 class _Call(NamedTuple):
-    """A request of a session, its place in the file for messages, and the pause before it."""
+    """A request, its place in the file for messages, the pause before it, and its sub-agent.
+
+    `sub_agent` counts the sub-agents of the session from 1; 0: it is a request of the session's own
+    agent.
+    """
 
     place: TextLine
     row: JsonObject
     pause_ns: int
+    sub_agent: int
 
 
 class _CallColumns:
@@ -47,10 +53,12 @@ class _CallColumns:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        self.pauses, self.outputs, self.offsets = IntColumn(), IntColumn(), IntColumn([0])
+        self.pauses, self.outputs = IntColumn(), IntColumn()
+        # The chain of each request, and of each chain the request that started it, or -1.
+        self.chains, self.parents = IntColumn(), IntColumn()
         self.prompts: BlockColumn | None = None
         self.sessions: list[str] = []
-        self.num_empty = self.num_sub_agents = 0
+        self.num_empty = self.num_sessions = 0
         self._block_size = 0
         self._first_free_id = 0
 
@@ -64,17 +72,29 @@ class _CallColumns:
         if scope not in (_LOCAL, _GLOBAL):
             raise line.error("hash_id_scope", f"{shown(scope)} is neither {_LOCAL} nor {_GLOBAL}")
         first_id = self._first_free_id if scope == _LOCAL else 0
-        name = str(len(self.offsets) - 1)
+        chain_of = {_OWN: len(self.parents)}
+        self.parents.append(_NOBODY)
+        last_own_row, has_begun = _NOBODY, False
         for call in _calls(line, session):
             if self.is_full:
                 break
-            self._add_call(call, prompts, first_id, name)
-        if len(self.outputs) > self.offsets.last:
-            self.offsets.append(len(self.outputs))
-        entries = (entry for _, entry in _entries(line, session))
-        self.num_sub_agents += sum(entry.get("type") == _SUB_AGENT for entry in entries)
+            # What comes before the session's own first request is its own, as nothing started it.
+            has_begun |= call.sub_agent == _OWN
+            sub_agent = call.sub_agent if has_begun and last_own_row != _NOBODY else _OWN
+            if not self._add_call(call, prompts, first_id):
+                continue
+            if sub_agent == _OWN:
+                last_own_row = len(self.outputs) - 1
+            elif sub_agent not in chain_of:
+                chain_of[sub_agent] = len(self.parents)
+                self.parents.append(last_own_row)
+            self.chains.append(chain_of[sub_agent])
+        names = [str(self.num_sessions)] * (len(self.outputs) - len(self.sessions))
+        self.sessions += names
+        self.num_sessions += bool(names)
 
-    def _add_call(self, call: _Call, prompts: BlockColumn, first_id: int, name: str) -> None:
+    def _add_call(self, call: _Call, prompts: BlockColumn, first_id: int) -> bool:
+        """Add a request; returns False if it is left out."""
         place, row = call.place, call.row
         num_input = whole(place, row, "in")
         num_output = whole(place, row, "out", low=0)
@@ -90,13 +110,11 @@ class _CallColumns:
             raise place.error("hash_ids", "all files together have ids above 2**40")
         if not num_output:
             self.num_empty += 1
-            return
-        # No pause comes before a session's first request: the session's own arrival is its time.
-        is_first = len(self.outputs) == self.offsets.last
-        self.pauses.append(0 if is_first else call.pause_ns)
+            return False
+        self.pauses.append(call.pause_ns)
         self.outputs.append(num_output)
         prompts.append(ids, num_input)
-        self.sessions.append(name)
+        return True
 
     def _prompts_of(self, line: TextLine, session: JsonObject) -> BlockColumn:
         size = whole(line, session, "block_size", high=MAX_TOKENS)
@@ -126,21 +144,27 @@ def read_weka(path: Path, *, limit: int | None) -> TraceRows:
     num_rows = len(columns.outputs)
     require_rows(num_rows, path)
     assert columns.prompts is not None  # noqa: S101 - there are rows
-    notes = left_out(columns.num_empty, "no output")
-    if columns.num_sub_agents:
-        notes += (f"{columns.num_sub_agents:,} sub-agents run one after the other",)
+    chains = columns.chains.to_numpy()
+    # Chain by chain; a file without sub-agents is in this order.
+    order = np.argsort(chains, kind="stable")
+    begun, firsts = np.unique(chains[order], return_index=True)
+    place = np.empty(num_rows, dtype=np.int64)
+    place[order] = np.arange(num_rows)
+    parents = columns.parents.to_numpy()[begun]
+    prompts = columns.prompts.prompts()
     return TraceRows(
         arrival_ns=np.zeros(num_rows, dtype=np.int64),
-        prompts=columns.prompts.prompts(),
-        output_tokens=columns.outputs.to_numpy(),
-        sessions=columns.sessions,
+        prompts=prompts if begun[-1] == len(begun) - 1 else prompts.picked(order),
+        output_tokens=columns.outputs.to_numpy()[order],
+        sessions=[columns.sessions[row] for row in order.tolist()],
         has_times=False,
         closed_loop=Sessions(
-            offsets=columns.offsets.to_numpy(),
-            pause_ns=columns.pauses.to_numpy(),
+            offsets=np.append(firsts, num_rows),
+            pause_ns=columns.pauses.to_numpy()[order],
             history_row=np.arange(num_rows),
+            parent_row=np.where(parents < 0, _NOBODY, place[parents]),
         ),
-        notes=notes,
+        notes=left_out(columns.num_empty, "no output"),
     )
 
 
@@ -159,19 +183,31 @@ def _files(path: Path) -> list[Path]:
 def _calls(line: TextLine, session: JsonObject) -> Iterator[_Call]:
     """The requests of a session and of its sub-agents, in order."""
     previous: _Call | None = None
+    num_sub_agents, ended_ns = 0, list[int | None]()
     for place, entry in _entries(line, session):
         if entry.get("type") != _SUB_AGENT:
-            previous = _Call(place, entry, _pause_ns(place, entry, previous))
+            previous = _Call(place, entry, _pause_ns(place, entry, previous, ended_ns), _OWN)
+            ended_ns = []
             yield previous
             continue
+        num_sub_agents += 1
+        ended_ns.append(_end_ns(place, entry))
         # A sub-agent's times are on a clock of its own, so they say no pause before it or after it.
         previous = None
         for inner_place, inner in _entries(place, entry):
             if inner.get("type") == _SUB_AGENT:
                 raise inner_place.error("type", "is a sub-agent inside of a sub-agent")
-            previous = _Call(inner_place, inner, _pause_ns(inner_place, inner, previous))
+            pause_ns = _pause_ns(inner_place, inner, previous, ())
+            previous = _Call(inner_place, inner, pause_ns, num_sub_agents)
             yield previous
         previous = None
+
+
+def _end_ns(place: TextLine, entry: JsonObject) -> int | None:
+    """When a sub-agent ended: its `t`, if it has a `duration_ms`, which ends there."""
+    if entry.get("t") is None or entry.get("duration_ms") is None:
+        return None
+    return time_ns(place, entry, "t", unit_ns=NS_PER_S)
 
 
 def _entries(line: TextLine, session: JsonObject) -> Iterator[tuple[TextLine, JsonObject]]:
@@ -185,7 +221,17 @@ def _entries(line: TextLine, session: JsonObject) -> Iterator[tuple[TextLine, Js
         yield line.below(f"requests[{number}]"), entry
 
 
-def _pause_ns(place: TextLine, row: JsonObject, previous: _Call | None) -> int:
+def _pause_ns(
+    place: TextLine, row: JsonObject, previous: _Call | None, ended_ns: Sequence[int | None]
+) -> int:
+    """The pause before a request, `previous` being the one before it.
+
+    `ended_ns` are the ends of the sub-agents that it waited for. If they are known, the pause is
+    the time since the last of them, as `think_time` has the time that they took.
+    """
+    known_ns = [end_ns for end_ns in ended_ns if end_ns is not None]
+    if known_ns and len(known_ns) == len(ended_ns):
+        return max(0, time_ns(place, row, "t", unit_ns=NS_PER_S) - max(known_ns))
     if row.get("think_time") is not None:
         return time_ns(place, row, "think_time", unit_ns=NS_PER_S)
     at_ns = time_ns(place, row, "t", unit_ns=NS_PER_S)

@@ -6,7 +6,8 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.workload.workload import Phase, PhaseSender, Turn
+from sim.workload.senders import PhaseSender
+from sim.workload.workload import Phase, Turn
 from tests.support.workloads import scripted
 
 
