@@ -11,9 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.arrays import Int64
+from sim.core.errors import InputError
 from sim.core.tokens import GOLDEN_RATIO, ArrayPrompt, BlockPrompt, SegmentPrompt, finalise
 from sim.workload.senders import ClientSender
 from sim.workload.workload import ScriptedRequest, Workload
+
+# Each takes 140 bytes of memory while a curve is computed.
+MAX_BLOCKS = 50_000_000
 
 _UInt64 = NDArray[np.uint64]
 _GOLDEN = np.uint64(GOLDEN_RATIO)
@@ -47,6 +51,9 @@ def request_blocks(workload: Workload, block_size: int | None, default: int) -> 
 
     Segments are compared by seed and blocks of a trace by id, without making tokens, unless some
     prompts are given by token ids: then all are compared by tokens.
+
+    Raises:
+        InputError: there are more than `MAX_BLOCKS`.
     """
     if block_size is None:
         first = next(in_time_order(workload), None)
@@ -157,6 +164,11 @@ class _Pieces:
         token_starts = np.concatenate(([0], token_ends[:-1])) if len(ends) else ends
         num_blocks = (token_ends - token_starts) // size
         offsets = np.concatenate(([0], np.cumsum(num_blocks)))
+        if offsets[-1] > MAX_BLOCKS:
+            raise InputError(
+                f"the requests use {offsets[-1]:,} blocks of {size} tokens, above {MAX_BLOCKS:,}:"
+                " make the blocks larger (--block-size)"
+            )
         numbers = np.arange(offsets[-1]) - np.repeat(offsets[:-1], num_blocks)
         block_ends = np.repeat(token_starts, num_blocks) + (numbers + 1) * size
         whole = _hashed(names, lengths, places)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.core.tokens import ArrayPrompt, BlockPrompt, SegmentPrompt
 from sim.engine.executor import OutputScript
@@ -115,6 +116,15 @@ def test_clients_take_turns_as_their_pauses_say():
     ]
     order = [each.spec.rid for each in in_time_order(listed(clients=clients))]
     assert order == ["b0", "a0", "a1", "b1"]
+
+
+def test_more_blocks_than_fit_memory_are_refused(synthetic, monkeypatch):
+    """In one line that says what helps."""
+    monkeypatch.setattr("sim.workload.reuse.blocks.MAX_BLOCKS", 29)
+    line = "30 blocks of 16 tokens, above 29: make the blocks larger"
+    with pytest.raises(InputError, match=line):
+        hit_curve(synthetic(num_requests=5))
+    assert hit_curve(synthetic(num_requests=5), 20).num_blocks == 25
 
 
 def test_curve_of_nothing_shared_is_zero(synthetic):
