@@ -56,6 +56,13 @@ def workload(
     out: Annotated[
         Path | None, out_option("with --miss-ratio: draw it (.png or .svg)", "FILE")
     ] = None,
+    fit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="write statistics to draw similar traffic from (workload kind fitted)",
+        ),
+    ] = None,
 ) -> None:
     """Describe traffic: rates, lengths, and the hit rate of an unlimited cache."""
     from sim.commands.output import print_line
@@ -65,6 +72,8 @@ def workload(
     for name, given in (("--model", model), ("--out", out)):
         if given is not None and not miss_ratio:
             raise InputError(f"{name}: needs --miss-ratio")
+    if fit is not None and miss_ratio:
+        raise InputError("--fit and --miss-ratio exclude each other")
     trace = from_ or recognise(file)
     options = set_ or ()
     if trace is None and model is not None:
@@ -75,8 +84,9 @@ def workload(
     if format_ is OutputFormat.TABLE and trace is not None:
         print_line(f"{file}: a trace, format {trace}")
     named = {} if trace is None else {"format": trace}
-    show = _show_curve if miss_ratio else _show_stats
-    show(traffic, block_size, None if format_ is OutputFormat.TABLE else named, out)
+    written = fit if fit is not None else out
+    show = _fit if fit is not None else _show_curve if miss_ratio else _show_stats
+    show(traffic, block_size, None if format_ is OutputFormat.TABLE else named, written)
 
 
 def _show_stats(
@@ -122,6 +132,41 @@ def _show_curve(
     print_table(curve_table(curve, per_token))
     for line in curve_sentences(curve, per_token):
         print_line(line)
+
+
+def _fit(
+    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, out: Path | None
+) -> None:
+    """Write the statistics to `out`, and print how near what is drawn from them comes."""
+    from sim.commands.output import print_line, print_table
+    from sim.core.files import write_text
+    from sim.tables.table import Column, Table, number_as
+    from sim.workload.config import FittedConfig
+    from sim.workload.fitted.compare import compared
+    from sim.workload.fitted.fit import fit, shared_requests
+    from sim.workload.kinds.build import build_workload
+    from sim.workload.reuse.curve import hit_curve
+
+    assert out is not None  # noqa: S101 - the option has a value
+    given = shared_requests(traffic.workload, block_size)
+    write_text(out, f"{fit(given).model_dump_json(indent=1)}\n")
+    config = FittedConfig(kind="fitted", path=str(out))
+    built = build_workload(config, seed=0, base_dir=Path())
+    size = given.block_size
+    curves = hit_curve(traffic.workload, size), hit_curve(built, size)
+    rows = list(compared(given, shared_requests(built, size), curves))
+    if named is not None:
+        figures = [{**row._asdict(), "off_pct": row.off_pct} for row in rows]
+        print_line(json.dumps({**named, "figures": figures}, indent=2, allow_nan=False))
+        return
+    columns = [
+        Column("figure", is_text=True),
+        Column("traffic", to_text=number),
+        Column("drawn", to_text=number),
+        Column("off by %", to_text=lambda value: number_as("+.1f", value)),
+    ]
+    print_table(Table(columns, [[*row, row.off_pct] for row in rows]))
+    print_line(f"workload: {{kind: fitted, path: {out}}} draws such requests.")
 
 
 def _of_scenario(path: Path, overrides: Sequence[str]) -> _Traffic:

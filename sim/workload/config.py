@@ -290,6 +290,18 @@ class AgentsConfig(CommonConfig):
         return self
 
 
+class FittedConfig(CommonConfig):
+    """Requests like those of a trace, drawn from its statistics (`simulate workload --fit`)."""
+
+    kind: Literal["fitted"]
+    path: Annotated[str, Field(min_length=1)]
+    """The file of statistics."""
+    num_requests: Annotated[int, Field(ge=2, le=MAX_REQUESTS)] | None = None
+    """How many requests there are. Without it: as many as the trace had. Unit: requests."""
+    time_scale: Annotated[float, Field(gt=0, le=10**6)] = 1.0
+    """Arrival times are multiplied by this: 0.25 is four times as fast."""
+
+
 class ClientsConfig(CommonConfig):
     """A fixed number of clients, each with one request at a time.
 
@@ -324,7 +336,9 @@ class ClientsConfig(CommonConfig):
         return self
 
 
-_Unmixed = TraceConfig | SyntheticConfig | SessionsConfig | AgentsConfig | ClientsConfig
+_Unmixed = (
+    TraceConfig | SyntheticConfig | SessionsConfig | AgentsConfig | FittedConfig | ClientsConfig
+)
 UnmixedConfig = Annotated[
     Annotated[_Unmixed, Field(discriminator="kind")] | UserClass, OrUserClass()
 ]

@@ -76,3 +76,30 @@ def test_a_scenario_names_its_own_model(simulate, scenario):
     ended = simulate("workload", scenario, "--miss-ratio", "--model", "tiny")
     assert ended.code == 2
     assert "--model: is for traces; a scenario has its own (--set model=NAME)" in ended.err
+
+
+def test_fit_writes_statistics_and_says_how_near_they_come(simulate, trace, tmp_path):
+    """The file is what kind `fitted` reads."""
+    ended = simulate("workload", trace, "--fit", tmp_path / "f.json")
+    assert json.loads((tmp_path / "f.json").read_text())["num_requests"] == 4
+    lines = ended.out.splitlines()
+    assert lines[1].split() == ["figure", "traffic", "drawn", "off", "by", "%"]
+    assert any(line.startswith("hit rate %, unlimited cache ") for line in lines)
+    ended = simulate("workload", trace, "--fit", tmp_path / "f.json", "--format", "json")
+    figures = json.loads(ended.out)["figures"]
+    assert {"figure", "given", "drawn", "off_pct"} == set(figures[0])
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["--miss-ratio"], "--fit and --miss-ratio exclude each other"),
+        (["--set", "workload.limit=1"], "--fit: needs two requests or more"),
+    ],
+)
+def test_bad_fit_is_refused(simulate, trace, tmp_path, args, error):
+    """In one line, and nothing is written."""
+    ended = simulate("workload", trace, "--fit", tmp_path / "f.json", *args)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert error in ended.err
+    assert not (tmp_path / "f.json").exists()

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.tokens import ArrayPrompt, BlockPrompt, SegmentPrompt
-from sim.workload.kinds.stats import InfiniteCache, workload_stats
+from sim.workload.kinds.stats import workload_stats
+from sim.workload.reuse.infinite_cache import InfiniteCache
 
 
 def mooncake(*rows):

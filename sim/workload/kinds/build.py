@@ -11,6 +11,7 @@ from sim.workload.bench_config import BenchConfig
 from sim.workload.config import (
     AgentsConfig,
     ClientsConfig,
+    FittedConfig,
     MixConfig,
     SessionsConfig,
     SyntheticConfig,
@@ -72,6 +73,10 @@ def _build(config: UnmixedConfig | BenchConfig, context: BuildContext) -> Worklo
             from sim.workload.kinds.agents import build_agents
 
             return build_agents(config, context)
+        case FittedConfig():
+            from sim.workload.fitted.draw import build_fitted
+
+            return build_fitted(config, context)
         case BenchConfig():
             from sim.workload.kinds.bench import build_bench
 

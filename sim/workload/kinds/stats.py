@@ -6,15 +6,14 @@ they come faster or slower.
 """
 
 from array import array
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import zip_longest
 
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.tokens import BlockPrompt, Prompt, SegmentPrompt
+from sim.core.tokens import BlockPrompt
 from sim.core.units import NS_PER_S
 from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, BurstArrivals
@@ -22,91 +21,16 @@ from sim.workload.bench_config import BenchConfig
 from sim.workload.config import (
     AgentsConfig,
     ClientsConfig,
+    FittedConfig,
     MixConfig,
     SessionsConfig,
     SyntheticConfig,
     TraceConfig,
     WorkloadConfig,
 )
+from sim.workload.reuse.infinite_cache import InfiniteCache
 from sim.workload.traces.rows import TraceRows
 from sim.workload.workload import ScriptedRequest, Workload, client_requests
-
-_ROOT = 0
-
-
-class InfiniteCache:
-    """A prefix cache that never evicts. It counts hits: a prompt's blocks before the first miss.
-
-    Two blocks are equal if their tokens and all tokens before them are equal. Segments are compared
-    by seed and blocks of a trace by id, without making token ids. So neither is ever equal to a
-    prompt that is given by token ids. If the cache has the block size of a trace, two blocks with
-    equal ids are equal even if one of them is not full: publishers of traces compute hit rates in
-    this way.
-    """
-
-    def __init__(self, block_size: int) -> None:
-        self._block_size = block_size
-        self._nodes: dict[tuple[int, Hashable], int] = {}
-        self._blocks = self._hit_blocks = self._tokens = self._hit_tokens = 0
-
-    def add(self, prompt: Prompt) -> None:
-        """Look the prompt up, then keep it."""
-        keys = self._block_keys(prompt)
-        node, hits = _ROOT, 0
-        for key in keys:
-            new_node = len(self._nodes) + 1
-            node = self._nodes.setdefault((node, key), new_node)
-            # All blocks after a new block are new too, so only leading blocks are counted.
-            hits += node != new_node
-        self._blocks += len(keys)
-        self._hit_blocks += hits
-        self._tokens += len(prompt)
-        self._hit_tokens += min(hits * self._block_size, len(prompt))
-
-    def hit_pcts(self) -> tuple[float, float]:
-        """Hit rates so far, in blocks and in tokens, in percent; 0 if there were no blocks."""
-        return (
-            100 * self._hit_blocks / max(1, self._blocks),
-            100 * self._hit_tokens / max(1, self._tokens),
-        )
-
-    def _block_keys(self, prompt: Prompt) -> Sequence[Hashable]:
-        size = self._block_size
-        match prompt:
-            case BlockPrompt() if prompt.block_size == size:
-                return [int(i) for i in prompt.block_ids]
-            case BlockPrompt():
-                # Block ids become negative, so that none is equal to the seed of a segment.
-                named = [(~int(i), prompt.block_size) for i in prompt.block_ids]
-                last, _ = named[-1]
-                named[-1] = (last, len(prompt) - (len(named) - 1) * prompt.block_size)
-                return list(_pieces(named, size))
-            case SegmentPrompt():
-                return list(_pieces(prompt.segments, size))
-        ids = prompt.token_ids()
-        return [
-            blake2b(ids[start : start + size].tobytes(), digest_size=16).digest()
-            for start in range(0, len(ids), size)
-        ]
-
-
-def _pieces(named: Sequence[tuple[int, int]], size: int) -> Iterator[Hashable]:
-    """Cut parts, given as (name, length), into blocks, each a tuple of (name, start, stop)."""
-    block: list[tuple[int, int, int]] = []
-    num_left = size
-    for name, num_tokens in named:
-        start = 0
-        while start < num_tokens:
-            stop = min(num_tokens, start + num_left)
-            block.append((name, start, stop))
-            num_left -= stop - start
-            start = stop
-            if not num_left:
-                yield tuple(block)
-                block, num_left = [], size
-    if block:
-        yield tuple(block)
-
 
 _DEFAULT_BLOCK_SIZE = 512
 
@@ -243,13 +167,8 @@ def scaled(workload: WorkloadConfig, factor: float, num_factor: float | None = N
                 changes["num_requests"] = _scaled_count(workload.num_requests, num_factor)
         case SessionsConfig() | AgentsConfig():
             changes = _scaled_sessions(workload, factor, num_factor)
-        case TraceConfig():
-            if workload.at_a_time is not None:
-                changes = {"at_a_time": _scaled_count(workload.at_a_time, factor)}
-            elif workload.arrivals is not None:
-                changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
-            else:
-                changes = {"time_scale": workload.time_scale / factor}
+        case TraceConfig() | FittedConfig():
+            changes = _scaled_times(workload, factor)
         case ClientsConfig():
             changes = {"clients": _scaled_count(workload.clients, factor)}
         case BenchConfig():
@@ -270,6 +189,14 @@ def _scaled_sessions(
         return {"at_a_time": _scaled_count(workload.at_a_time, factor)}
     clients = getattr(workload, "clients", None)
     return {} if clients is None else {"clients": _scaled_count(clients, factor)}
+
+
+def _scaled_times(workload: TraceConfig | FittedConfig, factor: float) -> Changes:
+    if isinstance(workload, TraceConfig) and workload.at_a_time is not None:
+        return {"at_a_time": _scaled_count(workload.at_a_time, factor)}
+    if isinstance(workload, TraceConfig) and workload.arrivals is not None:
+        return _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+    return {"time_scale": workload.time_scale / factor}
 
 
 def _scaled_bench(workload: BenchConfig, factor: float, num_factor: float) -> Changes:
