@@ -97,6 +97,9 @@ class BenchConfig(StrictModel):
     requests."""
     flush_cache: bool = False
     """The cache is emptied after the warm-up. Only with `sglang`."""
+    runs_before: Annotated[int, Field(ge=0, le=1000)] = 0
+    """How often the same client ran on this server before, with the same requests, and nobody
+    flushed the cache. No figure counts these runs. Not with `flush_cache`. Unit: runs."""
 
     @model_validator(mode="after")
     def _keys_go_with_client(self) -> Self:
@@ -107,6 +110,12 @@ class BenchConfig(StrictModel):
                     key,
                     "client",
                 )
+        if self.flush_cache and self.runs_before:
+            raise KeysError(
+                "flush_cache leaves nothing of runs_before: give one of them",
+                "flush_cache",
+                "runs_before",
+            )
         if self.client == "vllm" and self.range_ratio == 1:
             raise KeysError("range_ratio must be less than 1 with client vllm", "range_ratio")
         if self.chat_template_tokens >= self.input_len:

@@ -247,7 +247,9 @@ def _aiperf(config: BenchConfig, context: BuildContext, seed: int) -> Workload:
 def _workload(
     config: BenchConfig, warm_up: Phase, measured: Phase, *, first_asked_ns: int, sending_ns: int
 ) -> Workload:
-    phases = [phase for phase in (warm_up, measured) if phase.turns]
+    once = [phase for phase in (warm_up, measured) if phase.turns]
+    before = [_before(phase, run) for run in range(config.runs_before) for phase in once]
+    phases = before + once
     client = {
         "name": config.client,
         "max_concurrency": config.max_concurrency,
@@ -257,6 +259,18 @@ def _workload(
         "sending_ns": sending_ns,
     }
     return replace(listed(phases=phases), client=client)
+
+
+def _before(phase: Phase, run: int) -> Phase:
+    """The requests of an earlier run, which count nowhere."""
+
+    def turn(place: int) -> Turn:
+        measured = phase.turns[place]
+        spec = measured.request.spec.copy()
+        spec.rid, spec.warm_up = f"run-{run}-{spec.rid}", True
+        return Turn(measured.think_ns, ScriptedRequest(spec, measured.request.script))
+
+    return replace(phase, turns=LazySequence(len(phase.turns), turn))
 
 
 def _turn(request: ScriptedRequest, rid: str, *, warm_up: bool = False) -> Turn:

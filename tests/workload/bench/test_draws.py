@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+import servetwin as st
 from sim.core.errors import InputError
 
 SGLANG = {
@@ -120,6 +121,44 @@ def test_warm_up_is_the_first_prompt_again_and_again(build):
     assert other.segments != first.segments
 
 
+def test_runs_before_send_the_same_requests_and_count_nowhere(build):
+    """Two runs with warm-up and pause, then the measured one; no id is there twice."""
+    plain = build(SGLANG | {"num_prompts": 3})
+    phases = build(SGLANG | {"num_prompts": 3, "runs_before": 2}).phases
+    assert len(phases) == 6
+    for run in (phases[:2], phases[2:4], phases[4:]):
+        assert [phase.pause_ns for phase in run] == [0, 10**9]
+        for phase, once in zip(run, plain.phases, strict=True):
+            found = [turn.request for turn in phase.turns]
+            assert [r.spec.prompt.segments for r in found] == [
+                turn.request.spec.prompt.segments for turn in once.turns
+            ]
+    rids = [turn.request.spec.rid for phase in phases for turn in phase.turns]
+    assert len(set(rids)) == len(rids) == 12
+    counted = [turn.request.spec.rid for phase in phases for turn in phase.turns
+               if not turn.request.spec.warm_up]  # fmt: skip
+    assert counted == ["0", "1", "2"]
+
+
+def test_a_run_after_others_finds_their_prompts():
+    """Without a flush a benchmark's second run measures the cache: 15 of 16 blocks of 16 tokens."""
+    section = {"kind": "bench", "client": "vllm", "num_prompts": 4, "input_len": 256}
+    rates = []
+    for num_runs in (0, 1):
+        scenario = {
+            "name": "again",
+            "latency": {"kind": "linear", "step_s": 0.01, "per_prefill_token_s": 0,
+                        "per_decode_request_s": 0, "per_context_token_s": 0},
+            "workload": section | {"output_len": 4, "runs_before": num_runs},
+            "scheduler": {"family": "vllm", "num_gpu_blocks_override": 200,
+                          "max_model_len": 512, "max_num_batched_tokens": 512},
+        }  # fmt: skip
+        summary = st.run(scenario).summary
+        assert summary["submitted"] == 4
+        rates.append(summary["cache_hit_rate_pct"])
+    assert rates == [0, pytest.approx(100 * 15 / 16)]
+
+
 def test_prefix_and_special_tokens_begin_every_prompt(build):
     """They are one text; the rest of each prompt is its own."""
     section = SMALL | {"client": "vllm", "prefix_len": 20, "special_tokens": 1}
@@ -134,6 +173,10 @@ def test_prefix_and_special_tokens_begin_every_prompt(build):
     [
         ({"client": "aiperf", "range_ratio": 0.5}, "range_ratio goes with client sglang, vllm"),
         ({"client": "vllm", "range_ratio": 1}, "must be less than 1"),
+        (
+            {"client": "sglang", "flush_cache": True, "runs_before": 1},
+            "leaves nothing of runs_before",
+        ),
         ({"client": "vllm", "burstiness": 2.0}, "burstiness needs a request_rate"),
         ({"client": "inferencex", "request_rate": 1.0}, "request_rate needs vocab_size"),
         ({"client": "inferencex", "chat_template_tokens": 300}, "leaves nothing of input_len"),
