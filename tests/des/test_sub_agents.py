@@ -21,17 +21,18 @@ def turn(name, think_ns=0, *sub_agents, output=1, tool=False):
     return Turn(think_ns, scripted(name, (seed, 20), output=output), sub_agents, tool)
 
 
-def served(clients, *groups):
+def served(clients, *groups, fast_forward=True):
     latency = linear_latency(
         per_prefill_token_s=0, per_decode_request_s=0, per_context_token_s=0, step_s=0.005
     )
     config = SchedulerConfig(disable_overlap_schedule=True)
-    return serve(listed([], clients, groups=groups), config, [latency])
+    workload = listed([], clients, groups=groups)
+    return serve(workload, config, [latency], fast_forward=fast_forward)
 
 
 def times(run, rid):
     row = run.request(rid)
-    return row["arrival_ns"], row["finish_ns"]
+    return int(row["arrival_ns"]), int(row["finish_ns"])
 
 
 def test_parent_waits_for_the_slower_of_two_sub_agents():
@@ -154,6 +155,19 @@ def test_a_real_servers_clients_send_at_the_same_times(drawn, places, tools):
                 traffic.over(rid, now)
     assert sent == {rid: times(run, rid)[0] for rid in sent}
     assert len(sent) == workload.num_requests
+
+
+@given(
+    drawn=st.lists(chains(1), min_size=1, max_size=4),
+    places=st.sampled_from([None, 1, 2]),
+    tools=st.sampled_from([None, 1]),
+)
+def test_fast_forward_decides_the_same(drawn, places, tools):
+    """Every step, to the byte."""
+    clients = [turns_of(each, str(number)) for number, each in enumerate(drawn)]
+    group = ClientGroup(first=0, end=len(clients), places=places, num_tools=tools)
+    fast, slow = (served(clients, group, fast_forward=flag) for flag in (True, False))
+    assert fast.steps == slow.steps
 
 
 @pytest.mark.parametrize("places", [None, 2])
