@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from sim.command_line import OutputFormat, Set, command, format_option, out_option, renamed
+from sim.core.errors import InputError
 from sim.tables.table import number, printable
 from sim.workload import FORMATS, TraceFormat
 
@@ -28,9 +29,43 @@ class _Traffic(NamedTuple):
     bytes_per_token: int | None
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for in place of rates and lengths."""
+
+    miss_ratio: Annotated[
+        bool, typer.Option("--miss-ratio", help="the hit rate of LRU caches of every size instead")
+    ] = False
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="with --miss-ratio of a trace: sizes in GiB, too"),
+    ] = None
+    out: Annotated[Path | None, out_option("with --miss-ratio: draw it (.png or .svg)", "FILE")] = (
+        None
+    )
+    fit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="write statistics to draw similar traffic from (workload kind fitted)",
+        ),
+    ] = None
+
+    def check(self, trace: TraceFormat | None) -> None:
+        """Raise InputError if the options do not go together."""
+        for name, given in (("--model", self.model), ("--out", self.out)):
+            if given is not None and not self.miss_ratio:
+                raise InputError(f"{name}: needs --miss-ratio")
+        if self.fit is not None and self.miss_ratio:
+            raise InputError("--fit and --miss-ratio exclude each other")
+        if trace is None and self.model is not None:
+            raise InputError("--model: is for traces; a scenario has its own (--set model=NAME)")
+
+
 @command(user_code=True)
 def workload(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
+    asked: _Asked,
     set_: Set = None,
     format_: Annotated[OutputFormat, format_option("table")] = OutputFormat.TABLE,
     from_: Annotated[
@@ -43,54 +78,30 @@ def workload(
         typer.Option(
             min=1,
             help="tokens in a block of the cache; default: as in the trace, or 512"
-            " (16 with --miss-ratio)",
-        ),
-    ] = None,
-    miss_ratio: Annotated[
-        bool, typer.Option("--miss-ratio", help="the hit rate of LRU caches of every size instead")
-    ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="with --miss-ratio of a trace: sizes in GiB, too"),
-    ] = None,
-    out: Annotated[
-        Path | None, out_option("with --miss-ratio: draw it (.png or .svg)", "FILE")
-    ] = None,
-    fit: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="write statistics to draw similar traffic from (workload kind fitted)",
+            " (16 with --miss-ratio and --fit)",
         ),
     ] = None,
 ) -> None:
     """Describe traffic: rates, lengths, and the hit rate of an unlimited cache."""
     from sim.commands.output import print_line
-    from sim.core.errors import InputError
     from sim.workload.traces.read import recognise
 
-    for name, given in (("--model", model), ("--out", out)):
-        if given is not None and not miss_ratio:
-            raise InputError(f"{name}: needs --miss-ratio")
-    if fit is not None and miss_ratio:
-        raise InputError("--fit and --miss-ratio exclude each other")
     trace = from_ or recognise(file)
+    asked.check(trace)
     options = set_ or ()
-    if trace is None and model is not None:
-        raise InputError("--model: is for traces; a scenario has its own (--set model=NAME)")
-    traffic = (
-        _of_scenario(file, options) if trace is None else _of_trace(file, trace, options, model)
-    )
+    if trace is None:
+        traffic = _of_scenario(file, options)
+    else:
+        traffic = _of_trace(file, trace, options, asked.model)
     if format_ is OutputFormat.TABLE and trace is not None:
         print_line(f"{file}: a trace, format {trace}")
     named = {} if trace is None else {"format": trace}
-    written = fit if fit is not None else out
-    show = _fit if fit is not None else _show_curve if miss_ratio else _show_stats
-    show(traffic, block_size, None if format_ is OutputFormat.TABLE else named, written)
+    show = _fit if asked.fit is not None else _show_curve if asked.miss_ratio else _show_stats
+    show(traffic, block_size, None if format_ is OutputFormat.TABLE else named, asked)
 
 
 def _show_stats(
-    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, _: Path | None
+    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, _: _Asked
 ) -> None:
     from sim.commands.output import print_line
     from sim.tables.table import Column, Table
@@ -111,7 +122,7 @@ def _show_stats(
 
 
 def _show_curve(
-    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, out: Path | None
+    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, asked: _Asked
 ) -> None:
     """Print the curve: as a table, or with the keys of `named` as JSON; and draw it."""
     from sim.commands.output import print_line, print_table
@@ -120,11 +131,11 @@ def _show_curve(
 
     curve = hit_curve(traffic.workload, block_size)
     per_token = traffic.bytes_per_token
-    if out is not None:
+    if asked.out is not None:
         from sim.report.figures.hit_rates import draw_hit_rates
         from sim.report.figures.render import save_picture
 
-        save_picture(draw_hit_rates(curve, per_token).picture, out)
+        save_picture(draw_hit_rates(curve, per_token).picture, asked.out)
     if named is not None:
         found = {**named, **curve_json(curve, per_token)}
         print_line(json.dumps(found, indent=2, allow_nan=False))
@@ -135,9 +146,9 @@ def _show_curve(
 
 
 def _fit(
-    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, out: Path | None
+    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, asked: _Asked
 ) -> None:
-    """Write the statistics to `out`, and print how near what is drawn from them comes."""
+    """Write the statistics, and print how near what is drawn from them comes."""
     from sim.commands.output import print_line, print_table
     from sim.core.files import write_text
     from sim.tables.table import Column, Table, number_as
@@ -147,6 +158,7 @@ def _fit(
     from sim.workload.kinds.build import build_workload
     from sim.workload.reuse.curve import hit_curve
 
+    out = asked.fit
     assert out is not None  # noqa: S101 - the option has a value
     given = shared_requests(traffic.workload, block_size)
     write_text(out, f"{fit(given).model_dump_json(indent=1)}\n")

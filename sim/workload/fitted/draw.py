@@ -7,6 +7,7 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 from sim.core.units import MAX_TIME_NS, NS_PER_S
+from sim.workload import MAX_TOKENS
 from sim.workload.config import FittedConfig
 from sim.workload.fitted.statistics import Cell, TrafficStatistics, read_statistics
 from sim.workload.kinds.context import BuildContext
@@ -20,6 +21,8 @@ _LENGTH_COSTS = 2.0
 _TICK_S = 1.0
 # A request shares with one of so many before it.
 _MAX_EARLIER = 20_000
+# Each takes 16 bytes.
+_MAX_BLOCKS = 1 << 28
 
 
 def build_fitted(config: FittedConfig, context: BuildContext) -> Workload:
@@ -40,6 +43,7 @@ def build_fitted(config: FittedConfig, context: BuildContext) -> Workload:
     size = statistics.block_size
     wanted = np.rint(drawn[_SHARED]).astype(np.int64)
     num_tokens = np.maximum(1, wanted * size + np.rint(drawn[_NEW]).astype(np.int64))
+    _require_few(num_tokens, size, context)
     block_ids, offsets = _shared_blocks(
         wanted, drawn[_RUN_SHARE], num_tokens // size, arrival_s, drawn[_PAUSE_S]
     )
@@ -55,6 +59,16 @@ def build_fitted(config: FittedConfig, context: BuildContext) -> Workload:
         output_seed=context.streams.take(num),
     )
     return open_loop(table, np.rint(arrival_s * config.time_scale * NS_PER_S).astype(np.int64))
+
+
+def _require_few(num_tokens: Int64, size: int, context: BuildContext) -> None:
+    """Raise InputError if a prompt is too long, or all of them are."""
+    longest, num_blocks = int(num_tokens.max()), int((num_tokens // size).sum())
+    if longest > MAX_TOKENS:
+        raise InputError(f"a prompt has {longest} tokens, above {MAX_TOKENS}", key=context.key)
+    if num_blocks > _MAX_BLOCKS:
+        reason = f"drew {num_blocks:,} blocks in all, above {_MAX_BLOCKS:,}"
+        raise InputError(reason, key=(*context.key, "num_requests"))
 
 
 def _drawn(statistics: TrafficStatistics, arrival_s: Float64, rng: np.random.Generator) -> Float64:

@@ -182,6 +182,24 @@ def test_a_bad_file_is_refused_with_its_key(drawn, tmp_path, change, reason):
     assert "\n" not in line
 
 
+@pytest.mark.parametrize(
+    ("blocks", "num_requests", "reason"),
+    [
+        (700_000, 10, "workload: a prompt has 11"),
+        (600_000, 1000, "workload.num_requests: drew 6"),
+    ],
+)
+def test_statistics_of_absurd_prompts_are_refused(drawn, tmp_path, blocks, num_requests, reason):
+    """Before memory is taken for them."""
+    path = tmp_path / "f.json"
+    statistics = json.loads(path.read_text())
+    for cell in statistics["cells"]:
+        cell["shared_blocks"], cell["pause_s"] = [blocks], [0]
+    path.write_text(json.dumps(statistics))
+    with pytest.raises(InputError, match=reason):
+        drawn[1](num_requests=num_requests)
+
+
 def test_a_file_of_empty_cells_is_refused(drawn, tmp_path):
     """Nothing could be drawn."""
     path = tmp_path / "f.json"
