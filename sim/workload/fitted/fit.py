@@ -9,11 +9,13 @@ from sim.core.errors import InputError
 from sim.core.tokens import BlockPrompt
 from sim.core.units import NS_PER_S
 from sim.workload.fitted.statistics import FORMAT, Cell, TrafficStatistics
+from sim.workload.reuse.blocks import num_generated
 from sim.workload.reuse.curve import DEFAULT_BLOCK_SIZE
 from sim.workload.reuse.infinite_cache import block_keys
 from sim.workload.workload import Workload
 
-# A level is the mean of so many requests or more, so that no number is one request's own.
+# A level of lengths is the mean of so many requests or more, so that none is one request's own. In
+# levels of pauses, long ones count as more.
 _LEAST_OF_LEVEL = 5
 _MAX_LEVELS = 100
 _LEAST_OF_CELL = 40
@@ -70,12 +72,12 @@ def shared_requests(workload: Workload, block_size: int | None = None) -> Shared
                 users[node] = number
         arrivals_ns.append(spec.arrival_ns)
         source = before[-1] if before else number
-        num_output = min(spec.max_new_tokens, request.script.num_tokens)
         # What was used last by one request is together, as each use is of a prompt's beginning.
-        rows.append((len(prompt), num_output, len(before), before.count(source), source))
+        run_blocks = before.count(source)
+        rows.append((len(prompt), num_generated(request), len(before), run_blocks, source))
     if block_size is None or len(rows) < 2:
         raise InputError("--fit: needs two requests or more")
-    inputs, outputs, shared_blocks, run_blocks, sources = np.array(rows, dtype=np.int64).T
+    inputs, outputs, shared_blocks, runs, sources = np.array(rows, dtype=np.int64).T
     arrival_ns = np.array(arrivals_ns, dtype=np.int64)
     return SharedRequests(
         block_size=block_size,
@@ -83,7 +85,7 @@ def shared_requests(workload: Workload, block_size: int | None = None) -> Shared
         input_tokens=inputs,
         output_tokens=outputs,
         shared_blocks=shared_blocks,
-        run_share=run_blocks / np.maximum(1, shared_blocks),
+        run_share=runs / np.maximum(1, shared_blocks),
         pause_s=(arrival_ns - arrival_ns[sources]) / NS_PER_S,
     )
 

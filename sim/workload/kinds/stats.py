@@ -28,6 +28,7 @@ from sim.workload.config import (
     TraceConfig,
     WorkloadConfig,
 )
+from sim.workload.reuse.blocks import num_generated
 from sim.workload.reuse.infinite_cache import InfiniteCache
 from sim.workload.traces.rows import TraceRows
 from sim.workload.workload import ScriptedRequest, Workload, client_requests
@@ -94,8 +95,7 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
         cache.add(spec.prompt)
         arrivals.append(spec.arrival_ns)
         inputs.append(len(spec.prompt))
-        limit = spec.max_new_tokens
-        outputs.append(limit if spec.ignore_eos else min(limit, request.script.num_tokens))
+        outputs.append(num_generated(request))
     clients, phases = workload.clients, workload.phases
     span_s, rate_rps, gap_cv = _timing(
         np.array(arrivals, dtype=np.int64), closed_loop=bool(clients) or bool(phases)

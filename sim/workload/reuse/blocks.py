@@ -180,11 +180,15 @@ class _Pieces:
         return RequestBlocks(keys, offsets, _numpy(self._findable), _numpy(self._prompts), size)
 
 
+def num_generated(request: ScriptedRequest) -> int:
+    """Tokens of the answer, cut at the client's limit."""
+    limit = request.spec.max_new_tokens
+    return limit if request.spec.ignore_eos else min(limit, request.script.num_tokens)
+
+
 def _num_kept(request: ScriptedRequest) -> int:
     """Tokens of the answer whose KV is computed: all but the last one."""
-    spec, script = request.spec, request.script
-    limit = spec.max_new_tokens
-    return (limit if spec.ignore_eos else min(limit, script.num_tokens)) - 1
+    return num_generated(request) - 1
 
 
 def _hashed(names: _UInt64, lengths: Int64, places: Int64) -> _UInt64:
