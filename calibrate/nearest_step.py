@@ -11,9 +11,9 @@ from scipy.spatial import cKDTree
 from calibrate.step_times import measured_times
 from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
+from sim.core.packed import Line
 from sim.latency.features import StepFeatures, line_features
 from sim.latency.model import StepTime
-from sim.runlog.json_lines import Line
 
 # Sums of differences that are nearer to each other than this are equal.
 _EQUAL = 1e-12

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from sim.core.errors import InputError, KeyPath, dotted
-from sim.engine.replay.decision import DECIDED_FIELDS
+from sim.engine.logged_decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
 from sim.family.user_family import FamilyFolder
 from sim.runlog import RunLog, TokenGaps

@@ -14,18 +14,18 @@ from tempfile import TemporaryDirectory
 
 from calibrate.nearest_step import NearestStepLatency
 from calibrate.rebuild import RebuiltRun
+from sim.core.batch import ScriptedExecutor
+from sim.core.packed import Line
 from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
-from sim.engine.executor import ScriptedExecutor
+from sim.engine.logged_decision import Divergence
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.decision import Divergence
-from sim.engine.replay.replay import RankReplay, of_one_server, replay
+from sim.engine.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine
 from sim.latency.model import LatencyModel
 from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog import RunLog
-from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import read_decisions
 
 

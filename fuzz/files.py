@@ -28,7 +28,7 @@ from sim.cli import main as simulate
 from sim.commands.running.simulate import simulate_built
 from sim.core.files import json_digest
 from sim.des.run import RunOptions
-from sim.runlog.measured import MeasuredRun, write_measured
+from sim.runlog.run_log_file import MeasuredRun, write_measured
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from tests.support import client_results, result_files

@@ -33,7 +33,7 @@ from silicon.page import table_of
 from sim.confidence.intervals import MOST_DOUBLINGS, doublings, load_of, widened
 from sim.core.arrays import Float64
 from sim.metrics.summary import summarise
-from sim.runlog.measured import MeasuredRun
+from sim.runlog.run_log_file import MeasuredRun
 from sim.scenario.load import load_scenario_data
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.results.model import ReadOptions

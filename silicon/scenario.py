@@ -4,8 +4,8 @@ import json
 
 from silicon.disaggregated import server_pools, transfer
 from silicon.facts import Row
+from sim.core.declared import entry_for
 from sim.core.errors import InputError
-from sim.core.versions import entry_for
 from sim.sglang import version_rules as sglang_rules
 from sim.vllm import version_rules as vllm_rules
 

@@ -26,8 +26,8 @@ from sim.workload.results import (
 )
 
 if TYPE_CHECKING:
+    from sim.core.batch import Executor, ScriptedExecutor
     from sim.engine.core import EngineCore
-    from sim.engine.executor import Executor, ScriptedExecutor
     from sim.engine.page_pool import PagePool
     from sim.engine.ranks import RankRules
     from sim.engine.server_config import ServerConfig
@@ -63,8 +63,7 @@ SERVER_LOG = "server-log"
 def family_named(name: str) -> Family:
     """The family of this name, which may be the user's own (`module:Class`).
 
-    Raises:
-        KeyError: there is none.
+    Raises KeyError: there is none.
     """
     from sim.family.user_family import user_family
 
@@ -87,11 +86,9 @@ def open_server_log(paths: "Sequence[Path]") -> "ServerLog":
     Which family it is shows in the first line that only one engine writes. Files are read in the
     order of their times, whatever order they are given in.
 
-    Raises:
-        InputError: a file cannot be read, or no line is a known engine's.
+    Raises InputError: a file cannot be read, or no line is a known engine's.
     """
-    from sim.server_log.read import ServerLog
-    from sim.server_log.rotated import in_order
+    from sim.server_log.read import ServerLog, in_order
     from sim.server_log.text_lines import Lines
 
     readers = {family: family.engine_log() for family in FAMILIES.values()}
@@ -106,23 +103,16 @@ def open_server_log(paths: "Sequence[Path]") -> "ServerLog":
 
 
 def known_metrics() -> "list[MetricNames]":
-    """The names of the metrics that servers of each family have."""
     found = (family.metrics() for family in FAMILIES.values())
     return [names for names in found if names is not None]
 
 
 def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executor") -> "EngineCore":
-    """Build an engine of the configuration's family.
-
-    Args:
-        config: the server's settings.
-        pool: the server's pages.
-        executor: runs the engine's batches.
-    """
+    """Build an engine of the configuration's family."""
     from sim.engine.core import EngineCore
-    from sim.engine.results import LockstepResults, Results, RowResults
-    from sim.engine.role import Role
-    from sim.engine.token_clock import RowClock, TokenClock
+    from sim.engine.parts import LockstepResults, Results, Role
+    from sim.engine.request import TokenClock
+    from sim.engine.rows import RowClock, RowResults
 
     family = family_named(config.family)
     scheduler = family.build(config, pool)
@@ -141,13 +131,14 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
 
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
-    from sim.engine.executor import RowCounts, ScriptedExecutor
+    from sim.core.batch import ScriptedExecutor
+    from sim.engine.rows import RowExecutor
 
     if not goes_row_by_row(config):
         return ScriptedExecutor()
     keeps = getattr(config, "keeps_tokens_in_flight", True)
     speculation = getattr(config, "speculation", None)
-    return ScriptedExecutor(RowCounts(speculation, keeps_tokens_in_flight=keeps))
+    return RowExecutor(speculation, keeps_tokens_in_flight=keeps)
 
 
 def rank_rules(
@@ -155,17 +146,14 @@ def rank_rules(
 ) -> "RankRules":
     """The rules of the configuration's family for the ranks of a group.
 
-    Args:
-        config: the settings of each rank.
-        engines: one for each rank.
-        num_front_ends: processes of the front end.
+    `config` has the settings of each rank; the front end has `num_front_ends` processes.
     """
     return family_named(config.family).rank_rules(config, engines, num_front_ends)
 
 
 def check_engine(engine: "EngineCore") -> None:
     """Verify the invariants of docs/explanation/invariants.md that hold between any two steps."""
-    from sim.engine.check import check_requests
+    from sim.engine.account import check_requests
 
     check_requests(engine)
     family_named(engine.scheduler.family).check(engine)

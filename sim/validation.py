@@ -72,13 +72,9 @@ PrintableName = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 def check(adapter: TypeAdapter[Any], value: object, where: str) -> None:
     """Check a value.
 
-    Args:
-        adapter: the type.
-        value: as JSON has it.
-        where: `file` or `file:line`, for the error.
+    `value` is as JSON has it; `where` is `file` or `file:line`, for the error.
 
-    Raises:
-        InputError: `where: key: reason`, the first key that is wrong.
+    Raises InputError: `where: key: reason`, the first key that is wrong.
     """
     try:
         adapter.validate_python(value)
@@ -127,7 +123,6 @@ class LaunchKeys(NamedTuple):
     """Keys of a section by how a launch command says them.
 
     Attributes:
-        section: the section.
         options: those of flags with a value; those that are always given come first.
         switches: those of flags without.
         variables: environment variables by key.

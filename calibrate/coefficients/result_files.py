@@ -11,7 +11,7 @@ from calibrate.measured.twin import Twin
 from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD, ReadSource, read_source
 from sim.core.errors import InputError
 from sim.core.files import json_text, make_folder, remove_file, write_text
-from sim.runlog.measured import MeasuredRun, write_measured
+from sim.runlog.run_log_file import MeasuredRun, write_measured
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
 from sim.workload.results.measured import measured_of, write_workload

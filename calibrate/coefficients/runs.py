@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from calibrate.measured.pairs import MeasuredPairs, Selection, join
 from calibrate.measured.twin import Twin
 from sim.runlog import RunLog
-from sim.runlog.measured import MeasuredRun
+from sim.runlog.run_log_file import MeasuredRun
 from sim.scenario.overrides import Change
 
 # Factor on the measured time, for simulations that are slower than the server was.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from calibrate.measured.pairs import Selection
 from calibrate.measured.twin import Twin
-from sim.runlog.measured import MeasuredRun, read_measured
+from sim.runlog.run_log_file import MeasuredRun, read_measured
 from sim.scenario.load import load_scenario
 
 

@@ -71,7 +71,7 @@ def watch(
     from sim.families import known_metrics
     from sim.scenario.build import build
     from sim.scenario.load import load_scenario
-    from sim.server_metrics.dump import read_dump
+    from sim.server_metrics.scrape import read_dump
 
     def print_at_once(text: str) -> None:
         print_line(text)

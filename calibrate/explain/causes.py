@@ -26,9 +26,9 @@ from calibrate.explain.parted import Parted, first_parting
 from calibrate.explain.parts import ttft_parts_ms
 from calibrate.explain.run import Run
 from sim.core.errors import InputError
+from sim.core.packed import Line
 from sim.metrics.latencies import finished_mask, request_latencies
 from sim.runlog import RunLog
-from sim.runlog.json_lines import Line
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_latency_ms")
 # Their means, and the slowest first tokens.

@@ -12,11 +12,11 @@ from calibrate.explain.setup import PoolSetup, Setup
 from calibrate.explain.times import RecordedTimes, StepTimes
 from calibrate.rebuild import RebuiltRun, rebuild
 from sim.core.errors import InputError
+from sim.core.packed import Line, numbered_lines
 from sim.core.request import RequestSpec
 from sim.des.routers.router import RoundRobin, RoutedReplica, Router
 from sim.des.servers import Servers
 from sim.engine.server_config import BOTH
-from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.run_log_file import load_run_log
 from sim.workload.workload import ScriptedRequest, every_request, listed
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sim.runlog.json_lines import Line
+from sim.core.packed import Line
 from sim.tables.table import counted
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from calibrate.explain.setup import PoolSetup, Setup
 from calibrate.explain.times import ModelTimes, RecordedTimes, StepTimes
 from sim.commands.running.simulate import deployment_of, servers_of
+from sim.core.packed import Line
 from sim.des.deployment import ServerPool
 from sim.des.routers.router import Router
 from sim.des.routers.table import make_router
@@ -16,7 +17,6 @@ from sim.engine.server_config import ServerConfig
 from sim.latency.config import parallelism
 from sim.latency.model import each_latency
 from sim.runlog import RunLog
-from sim.runlog.json_lines import Line
 from sim.scenario.build import BuiltScenario, build, config_of_role, located_errors
 from sim.scenario.kv_sizes import load_shapes
 from sim.scenario.load import load_scenario

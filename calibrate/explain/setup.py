@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from calibrate.explain.times import BlendedLatency, Stall, StepTimes, asked_and_unlike
+from sim.core.packed import Line
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
 from sim.des.routers.router import Router
@@ -15,7 +16,6 @@ from sim.engine.server_config import BOTH
 from sim.latency.kv_memory import KvBytes
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.runlog import RunLog
-from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import read_decisions
 from sim.workload.workload import Workload
 

@@ -13,10 +13,10 @@ from calibrate.nearest_step import NearestStepLatency
 from calibrate.step_times import measured_times
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.batch import ForwardMode
+from sim.core.packed import Line
 from sim.core.units import NS_PER_MS
 from sim.latency.features import StepFeatures, line_features
 from sim.latency.model import LatencyModel, StepTime, launching
-from sim.runlog.json_lines import Line
 
 # A time that is so much longer than steps like it is a stall.
 _STALL_TIMES, _STALL_NS = 5, 20 * NS_PER_MS

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from calibrate.explain.run import Run, RunPool
 from calibrate.explain.times import Stall
 from sim.core.errors import shorten
+from sim.core.packed import Line
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.runlog.json_lines import Line
 from sim.tables.table import counted
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 

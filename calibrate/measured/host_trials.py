@@ -13,7 +13,7 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.latency.host import HostTimes
 from sim.runlog import RunLog
-from sim.runlog.measured import MeasuredRun
+from sim.runlog.run_log_file import MeasuredRun
 
 # Simulates the scenario with these host times.
 Simulate = Callable[[HostTimes], RunLog]

@@ -13,7 +13,7 @@ from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
 from sim.tables.csv_table import CsvTable
 
 SIZES = ("running", "waiting")
-# As in measured runs (sim.runlog.measured).
+# As in measured runs (sim.runlog.run_log_file).
 _MAX_S = 1e9
 
 

@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
 from sim.runlog import NOT_YET_NS, RequestColumns
-from sim.runlog.measured import MeasuredRun
+from sim.runlog.run_log_file import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)

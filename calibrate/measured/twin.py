@@ -7,7 +7,7 @@ from sim.commands.running.simulate import run_built, simulate_built
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
 from sim.runlog import RunLog
-from sim.runlog.measured import MeasuredRun
+from sim.runlog.run_log_file import MeasuredRun
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change

@@ -8,7 +8,7 @@ from calibrate.measured.over_time import OverTime, Samples, compare_over_time
 from calibrate.measured.pairs import Selection, join
 from calibrate.measured.twin import Twin
 from sim.runlog import RunLog
-from sim.runlog.measured import MeasuredRun
+from sim.runlog.run_log_file import MeasuredRun
 
 # Smaller differences of arrivals come from rounding.
 _SAME_ARRIVAL_MS = 0.5

@@ -18,7 +18,7 @@ from sim.commands.output import print_line, print_table
 from sim.core.errors import InputError
 from sim.latency.profile.format import LatencyProfile, Power
 from sim.metrics.power import AMOUNTS
-from sim.server_log.rotated import logs_of
+from sim.server_log.read import logs_of
 from sim.tables.table import Table, columns_of, number
 
 # From the year 0 to the present.

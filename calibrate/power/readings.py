@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.packed import read_lines
-from sim.server_metrics.exposition import read_sample, scraped_us
+from sim.server_metrics.scrape import read_sample, scraped_us
 
 # No GPU draws a megawatt or runs at a terahertz, and no log is of the year 2500.
 _MOST_W, _MOST_MHZ, _MOST_S = 1e6, 1e6, 1.7e10

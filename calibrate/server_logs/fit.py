@@ -25,8 +25,7 @@ from sim.latency.profile.format import (
     Source,
     Term,
 )
-from sim.server_log.read import ServerLog
-from sim.server_log.rotated import logs_of
+from sim.server_log.read import ServerLog, logs_of
 from sim.vllm.family import VllmFamily
 
 # Flags that change how long a step takes.

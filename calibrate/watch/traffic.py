@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.arrays import Int64
+from sim.core.batch import OutputScript
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
-from sim.engine.executor import OutputScript
 from sim.server_metrics.scrape import Histogram
 from sim.server_metrics.window import Window, joined
 from sim.workload import MAX_TOKENS

@@ -19,7 +19,7 @@ from typing import Any
 from fuzz.mutate import WORDS, mutated_bytes
 from fuzz.typed import typed_tree
 from realrun.cli import main as realrun
-from sim.runlog.json_lines import numbered_lines
+from sim.core.packed import numbered_lines
 
 URL = "URL"
 NUM_REQUESTS = 4

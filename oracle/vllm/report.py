@@ -7,7 +7,7 @@ does.
 import sys
 from pathlib import Path
 
-from sim.engine.replay.decision import Divergence
+from sim.engine.logged_decision import Divergence
 from tests.support.vllm_conformance import (
     VllmCase,
     find_vllm_cases,

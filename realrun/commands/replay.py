@@ -114,8 +114,8 @@ def _refuse_silence(requests: "Sequence[ImportedRequest]", url: str, vocab_size:
 def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
     """Write when each token came, and what the server said of itself."""
     from sim.core.files import json_text, write_text
+    from sim.core.packed import open_text, to_json_line
     from sim.core.units import NS_PER_S
-    from sim.runlog.json_lines import open_text, to_json_line
 
     first_ns = replayed.requests[0].arrival_ns
     with open_text(out / TOKENS) as file:

@@ -26,11 +26,11 @@ from realrun.server.run_recorder import RunRecorder
 from realrun.tokens.sampling import SamplingParams
 from sim.api.answer import Answer, Asked, RefusedError, too_long
 from sim.api.metrics import EngineLoad, Metrics, load_of
+from sim.core.batch import OutputScript
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt
 from sim.core.units import NS_PER_S
-from sim.engine.executor import OutputScript
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig, context_tokens
 from sim.workload.workload import ScriptedRequest

@@ -7,7 +7,7 @@ from typing import Any
 from realrun.profiling.composition import Composition
 from sim.core.errors import InputError, say
 from sim.core.files import allow_update
-from sim.runlog.json_lines import Line
+from sim.core.packed import Line
 from sim.runlog.run_log_file import read_run_log
 
 Key = tuple[tuple[tuple[int, int], ...], int, int, int]

@@ -7,7 +7,7 @@ import numpy as np
 from realrun.profiling.composition import Composition
 from realrun.profiling.grid_run import GridMeasurements, Measurement
 from sim.core.batch import ForwardMode
-from sim.runlog.json_lines import Line
+from sim.core.packed import Line
 
 _WHY_ENDED = {
     "complete": "the grid is complete",

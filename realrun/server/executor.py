@@ -25,11 +25,10 @@ from realrun.tokens.drafting import DraftedSteps, NgramDrafting
 from realrun.tokens.outputs import Tokens
 from realrun.tokens.sampling import SamplingDraws, SamplingParams, draws
 from sim.core.arrays import Int64
-from sim.core.batch import Batch, StepOutput
+from sim.core.batch import NEVER_STEPS, Batch, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
 from sim.engine.core import EngineCore
-from sim.engine.executor import NEVER_STEPS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from realrun.tokens.drafting import DraftedSteps
 from sim.core.batch import Batch
+from sim.core.packed import Line
 from sim.core.request import RequestSpec
+from sim.engine.logged_decision import decode_crc, describe_decision
 from sim.engine.records import RequestRecord, StepState
-from sim.engine.replay.decision import decode_crc, describe_decision
 from sim.runlog.decisions import step_line, step_times
-from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import measured_request_line
 
 

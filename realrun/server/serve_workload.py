@@ -20,9 +20,9 @@ from realrun.server.servable import check_same_runner, errors_about
 from realrun.server.traffic import WorkloadTraffic
 from realrun.tokens.outputs import ForcedTokens, GreedyTokens, Tokens
 from sim import __version__
+from sim.core.packed import Line
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
-from sim.runlog.json_lines import Line
 from sim.scenario.build import (
     located_errors,
     scheduler_config_with_pool,

@@ -6,9 +6,8 @@ from typing import Protocol
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.batch import Batch, Rids, StepOutput
+from sim.core.batch import END_TOKEN, Batch, Rids, ScriptedExecutor, StepOutput
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_tokens_at
-from sim.engine.executor import END_TOKEN, ScriptedExecutor
 from sim.workload.workload import ScriptedRequest
 
 # Stands for a request's last sampled token, which only the device knows while a step runs.

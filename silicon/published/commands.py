@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sim.cli import main as simulate
-from sim.runlog.json_lines import numbered_lines
+from sim.core.packed import numbered_lines
 
 _DATA = Path(__file__).parents[2] / "data/published"
 SOURCES = ("sglang-cookbook", "datacrunch-h200")

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from sim.commands.running.simulate import run_built
+from sim.core.packed import numbered_lines, open_text
 from sim.core.units import NS_PER_MS
-from sim.runlog.json_lines import numbered_lines, open_text
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.workload.traces.servetwin import servetwin_line

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.commands.running.simulate import run_built
+from sim.core.packed import open_text
 from sim.core.units import NS_PER_S
 from sim.runlog.columns import RequestColumns
-from sim.runlog.json_lines import open_text
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.workload.traces.servetwin import servetwin_line

@@ -31,7 +31,6 @@ class Address:
     """Where a server listens, and whom it answers.
 
     Attributes:
-        host: the address to listen on.
         port: the port; 0: a free one.
         allowed_host: host names by which clients may call the server, besides IP addresses and
             private names such as `a.local` (see `Guard`).

@@ -82,7 +82,6 @@ class RefusedError(Exception):
     """A server does not take a request.
 
     Attributes:
-        status: the HTTP status.
         reason: a sentence for the client.
     """
 
@@ -153,8 +152,7 @@ class Answerer(Protocol):
     def ask(self, asked: Asked) -> Answer:
         """Begin an answer.
 
-        Raises:
-            RefusedError: the server does not take the request.
+        Raises RefusedError: the server does not take the request.
         """
         ...
 
@@ -199,8 +197,7 @@ class Texts(Protocol):
     def tokens(self, text: str) -> TokenIds:
         """The tokens of a text; int64, shape [num_tokens], at least one.
 
-        Raises:
-            BadTextError: it has none.
+        Raises BadTextError: it has none.
         """
         ...
 

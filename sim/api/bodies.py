@@ -299,10 +299,8 @@ class BodyReader:
     def __init__(self, texts: Texts, context_tokens: int | None, limit_s: float) -> None:
         """Read bodies.
 
-        Args:
-            texts: turns text into tokens.
-            context_tokens: most tokens of a prompt, from which most bytes follow; None: not known.
-            limit_s: how long a body may take to arrive.
+        `context_tokens` are the most tokens of a prompt, from which most bytes follow; None: not
+        known. A body may take `limit_s` to arrive.
         """
         tokens = _MOST_BYTES if context_tokens is None else context_tokens
         characters = _MORE_CHARACTERS + _CHARACTERS_PER_TOKEN * tokens

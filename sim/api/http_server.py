@@ -43,8 +43,7 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: c
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens for clients; with port 0, on a free port.
 
-    Raises:
-        InputError: the address cannot be used.
+    Raises InputError: the address cannot be used.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -76,8 +75,7 @@ def serve(
     after half a minute. `started` is called first, with a function that ends the server as Ctrl-C
     does, from any thread.
 
-    Raises:
-        Exception: what `beside` raised.
+    Raises Exception: what `beside` raised.
     """
     with usual_collections():
         asyncio.run(_serve(app, listener, beside, started))

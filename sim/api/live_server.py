@@ -7,13 +7,13 @@ from contextlib import suppress
 
 from sim.api.answer import Answer, Asked, RefusedError, too_long
 from sim.api.metrics import EngineLoad, Metrics, load_of
+from sim.core.batch import OutputScript
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
 from sim.core.units import NS_PER_S
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.servers import RunOptions
-from sim.engine.executor import OutputScript
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import PREFILL, context_tokens
 from sim.runlog import RunLog
@@ -162,15 +162,13 @@ class LiveServer:
         return prompt
 
     def log(self) -> RunLog:
-        """The run log, at the end of the run."""
         self._end()
         return self._live.log()
 
     def close(self) -> None:
         """End the run.
 
-        Raises:
-            AccountError: a request is left over, or a server keeps something of one.
+        Raises AccountError: a request is left over, or a server keeps something of one.
         """
         self._end()
         self._live.close()

@@ -118,7 +118,6 @@ class Metrics:
             self._histograms["e2e_s"].observe(e2e_s)
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
         for number, load in enumerate(self._loads()):
             for key, value in load._asdict().items():
                 self._gauges[key].labels(self._model, str(number)).set(value)

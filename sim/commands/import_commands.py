@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.commands.output import check_folder, print_line
-from sim.commands.recorded_scenario import Hint, known_model, scenario_text
-from sim.commands.runnable import runnable
+from sim.commands.recorded_scenario import Hint, known_model, runnable, scenario_text
 from sim.core.errors import InputError, say
 from sim.core.files import make_folder, write_text
 from sim.core.flags import Command, flag_words, split_command

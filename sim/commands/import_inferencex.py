@@ -42,9 +42,8 @@ _RATES = ("tput_per_gpu", "output_tput_per_gpu", "input_tput_per_gpu")
 def import_inferencex(source: Path, line: int | None, out: Path) -> None:
     """Write the scenario, and print what was measured.
 
-    Raises:
-        InputError: the file is bad, has several results and none is chosen, or is of a server that
-            is not simulated.
+    Raises InputError: the file is bad, has several results and none is chosen, or is of a server
+    that is not simulated.
     """
     row = _chosen(read_node(source), line)
     server, client, system = _server(row), _client(row), _system(row)
@@ -75,7 +74,6 @@ def _chosen(document: JsonNode, line: int | None) -> JsonNode:
 
 
 def _server(row: JsonNode) -> str:
-    """The command line of the server."""
     framework = _word(row["framework"])
     if framework not in {"vllm", "sglang"}:
         raise row["framework"].error(f"{shorten(framework)}: only vllm and sglang are simulated")

@@ -14,7 +14,7 @@ from sim.core.files import all_or_none, write_text
 from sim.core.packed import STDIN, open_file, read_lines
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.families import RESULT_FORMATS, SERVER_LOG, open_server_log
-from sim.runlog.measured import write_measured
+from sim.runlog.run_log_file import write_measured
 from sim.tables.table import aligned, number
 from sim.workload.config import TraceConfig
 from sim.workload.kinds.build import build_workload
@@ -78,8 +78,7 @@ def is_server_log(path: Path) -> bool:
 def _refuse_server_log(path: Path) -> None:
     """Say what a server's log lacks, if the file is one without requests.
 
-    Raises:
-        InputError: it is.
+    Raises InputError: it is.
     """
     if path.is_dir():
         return
@@ -92,8 +91,7 @@ def _refuse_server_log(path: Path) -> None:
 def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
     """Read a measured run; `name` is that of its format.
 
-    Raises:
-        InputError: it cannot be read, or an option does not go with the format.
+    Raises InputError: it cannot be read, or an option does not go with the format.
     """
     if path != STDIN and not path.exists():
         raise InputError(f"{path}: cannot be read: No such file or directory")

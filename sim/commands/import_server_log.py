@@ -12,8 +12,14 @@ from typing import Any, NamedTuple
 from sim.commands import import_results as results
 from sim.commands.import_commands import DRAFTS, UNKNOWN_ACCEPTANCE, sections_of
 from sim.commands.output import check_folder, print_line
-from sim.commands.recorded_scenario import TRAFFIC, Hint, known_model, scenario_name, scenario_text
-from sim.commands.runnable import runnable
+from sim.commands.recorded_scenario import (
+    TRAFFIC,
+    Hint,
+    known_model,
+    runnable,
+    scenario_name,
+    scenario_text,
+)
 from sim.core.errors import InputError, say, shorten
 from sim.core.files import all_or_none, write_text
 from sim.core.flags import split_command
@@ -86,9 +92,8 @@ def import_server_log(
 
     A rotated log has several files. With `is_fleet`, each is the log of another of equal servers.
 
-    Raises:
-        InputError: the log does not have the server's settings, its model is not known, the
-            server cannot be simulated, or the servers of a fleet are not equal.
+    Raises InputError: the log does not have the server's settings, its model is not known, the
+    server cannot be simulated, or the servers of a fleet are not equal.
     """
     if options.hardware is None:
         raise InputError(f"{sources[0]}: --hardware: is needed: a log does not name the GPU")
@@ -282,8 +287,7 @@ def model_of_log(log: ServerLog, given: str | None) -> tuple[str, dict[str, str]
 
     A path in the log is one of another machine: nothing is read there, and its last part counts.
 
-    Raises:
-        InputError: it is not known.
+    Raises InputError: it is not known.
     """
     if given is not None and Path(given).exists():
         return str(Path(given).resolve()), {}

@@ -15,16 +15,17 @@ from sim.command_line import (
     out_option,
     renamed,
 )
-from sim.commands.sure import Sure, made_sure
 from sim.commands.without_file import (
     File,
     Model,
+    Sure,
     Weights,
     check_given,
     check_unused,
     find_gpu,
     formats_of,
     has_experts,
+    made_sure,
     refuse_weights,
     scenario_text,
     without_file,
@@ -141,8 +142,7 @@ class Question:
     def load(self, out: Path, overrides: Sequence[str]) -> "LoadedScenario":
         """The scenario that asks this, as if it were a file in a folder.
 
-        Raises:
-            InputError: an option is missing or has a wrong value. The message names it.
+        Raises InputError: an option is missing or has a wrong value. The message names it.
         """
         from sim.scenario.load import load_scenario_options
         from sim.scenario.overrides import from_here

@@ -1,6 +1,7 @@
-"""Scenarios that send recorded traffic again: of imported results, and of a served run."""
+"""Scenarios that are made of results, of served runs and of command lines, and can be simulated."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,18 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD
 from sim.commands.output import print_line
 from sim.commands.running.simulate import summary_with_confidence
-from sim.core.errors import say
+from sim.core.errors import InputError, say
 from sim.core.files import make_folder, remove_file, write_text
+from sim.core.packed import open_text
 from sim.core.request import Status
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.family.launch_command import version_note
 from sim.family.section import ServerSection, setting_pairs
-from sim.latency.architectures.model_key import canonical_name, model_table
+from sim.latency.architectures.model_key import canonical_name, model_table, shape_if_known
+from sim.latency.hardware import gpu_named
 from sim.report.run_folder import SUMMARY, write_out_dir
-from sim.runlog.json_lines import open_text
-from sim.scenario.build import BuiltScenario
+from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text, refuse_user_classes
 from sim.scenario.overrides import for_folder
 from sim.scenario.schema import BESIDE_THE_RUN
@@ -29,6 +31,7 @@ from sim.workload.traces.servetwin import servetwin_line
 
 if TYPE_CHECKING:
     from sim.api.live_server import LiveServer
+
 
 TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
 
@@ -98,7 +101,6 @@ def compose_scenario(
 
 
 def scenario_name(source: Path) -> str:
-    """The name of a scenario for these results."""
     name = source.resolve().name
     while name.endswith(_SUFFIXES):
         name = name.rpartition(".")[0]
@@ -302,3 +304,70 @@ def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
     write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
     write_out_dir(log, summary_with_confidence(log, built), out, loaded.raw)
     print_line(f"{len(log.requests.rid):,} requests served: see {out}")
+
+
+_NAME = "scenario"
+# Drafts that nothing drafts take no time.
+_WITHOUT_DRAFTER = {"ngram", "NGRAM", None}
+
+
+def runnable(
+    data: dict[str, Any], hints: list[Hint], base_dir: Path
+) -> tuple[dict[str, Any], list[Hint]]:
+    """A scenario that can be built, with comments.
+
+    A model or a GPU of which no operators were measured gets step times of kind roofline. Without
+    the package of measured operators nothing is known, and the scenario stays as it is.
+
+    Raises InputError: `--server: reason`, if a run would refuse it.
+    """
+    if find_spec("aiconfigurator_core") is None or (reason := _why_not(data, base_dir)) is None:
+        return data, hints
+    other = _with_rooflines(data)
+    refused = reason if other is None else _why_not(other, base_dir)
+    if other is None or refused is not None:
+        raise InputError(f"--server: {refused}")
+    section = "pools" if "pools" in other else "latency"
+    formats = [
+        each["latency"].get("quantization") for each in data.get("pools", {"": data}).values()
+    ]
+    if any(formats):
+        reason += "; that kind takes the number formats of the model's own checkpoint"
+    text = f"step times of kind roofline, because those of measured operators are missing: {reason}"
+    return other, [*hints, Hint(section, text)]
+
+
+def _why_not(data: Mapping[str, Any], base_dir: Path) -> str | None:
+    """Why a run would refuse the scenario; None: it would not."""
+    try:
+        build(load_scenario_text(scenario_text(data, ()), name=_NAME, base_dir=base_dir))
+    except InputError as error:
+        text = str(error).removeprefix(f"{_NAME}:").strip()
+        line, _, rest = text.partition(": ")
+        return rest if line.isdigit() else text
+    return None
+
+
+def _with_rooflines(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The scenario with kind roofline in place of aiconfigurator; None: that has no such servers.
+
+    It has no ranks, and no times of drafters: a layer that drafts takes its share of the model's.
+    """
+    shape = shape_if_known(data["model"])
+    num_layers = 0 if shape is None else sum(layer.count for layer in shape.layers)
+    sections = data.get("pools", {"": data})
+    changed = {}
+    for name, section in sections.items():
+        latency, scheduler = section["latency"], section["scheduler"]
+        hardware = gpu_named(latency["system"])
+        if hardware is None or latency.get("dp", 1) > 1:
+            return None
+        found = {key: latency[key] for key in ("tp", "pp") if key in latency}
+        drafts = scheduler.get("speculative_config") or {}
+        if {drafts.get("method"), scheduler.get("speculative_algorithm")} - _WITHOUT_DRAFTER:
+            found["drafter_share"] = round(1 / max(1, num_layers), 4)
+        new = {"hardware": hardware.name, "latency": {"kind": "roofline", **found}}
+        rest = {key: value for key, value in section.items() if key not in new}
+        first = {key: rest.pop(key) for key in ("name", "model", "role") if key in rest}
+        changed[name] = {**first, **new, **rest}
+    return {**data, "pools": changed} if "pools" in data else changed[""]

@@ -19,7 +19,7 @@ from sim.command_line import (
     format_option,
     out_option,
 )
-from sim.commands.sure import Sure, made_sure
+from sim.commands.without_file import Sure, made_sure
 from sim.core.errors import InvariantError
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""The options of commands that stand for a scenario file: a server and a benchmark of it."""
+"""Options of commands: those that stand for a scenario file, and `--sure` of the searches."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,9 +39,8 @@ Weights = Annotated[
 def check_unused(options: Any, keys: Mapping[str, str]) -> None:
     """Raise InputError if one of the options is given: a scenario file has keys for them.
 
-    Args:
-        options: an object with a slot for each option; None or [] if it is not given.
-        keys: by option, the key of a scenario that says the same; else `scheduler`.
+    `options` has a slot for each; None or [] if it is not given. `keys` has, by option, the key of
+    a scenario that says the same; else that is `scheduler`.
     """
     for name in options.__slots__:
         if getattr(options, name) not in (None, []):
@@ -158,8 +157,7 @@ class OneServer:
     def load(self, folder: Path, overrides: Sequence[str]) -> "LoadedScenario":
         """The scenario that asks this, as if it were a file in a folder.
 
-        Raises:
-            InputError: an option is missing or has a wrong value. The message names it.
+        Raises InputError: an option is missing or has a wrong value. The message names it.
         """
         from sim.scenario.load import load_scenario_options
         from sim.scenario.overrides import from_here
@@ -234,3 +232,23 @@ def _lacks_operators(loaded: "LoadedScenario") -> str | None:
     except InputError as error:
         return error.reason if error.key == ("latency",) else None
     return None
+
+
+Sure = Annotated[
+    bool,
+    typer.Option(
+        "--sure",
+        help="meet the SLO at the upper ends of the 90 % intervals: 9 of 10 such servers would",
+    ),
+]
+
+
+def made_sure(
+    loaded: "LoadedScenario", section: Literal["plan", "tune"], *, sure: bool
+) -> "LoadedScenario":
+    """The scenario with `judged_by` of its section as `--sure` sets it, if it is given."""
+    from sim.scenario.load import change
+
+    if not sure or getattr(loaded.scenario, section) is None:
+        return loaded
+    return change(loaded, [f"{section}.judged_by=upper_end"])

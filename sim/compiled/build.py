@@ -70,8 +70,7 @@ class CCompiler:
     ) -> list[str]:
         """Compile on all cores, in this order; returns the object files.
 
-        Raises:
-            CannotCompileError: there is no compiler, or it finds a mistake.
+        Raises CannotCompileError: there is no compiler, or it finds a mistake.
         """
         ordered = [*sources]
         objects = [str(self._work / f"{Path(source).stem}.o") for source in ordered]
@@ -88,8 +87,7 @@ class CCompiler:
     def link(self, objects: Sequence[str], library: Path) -> None:
         """Make the library.
 
-        Raises:
-            CannotCompileError: it fails.
+        Raises CannotCompileError: it fails.
         """
         _run([*self._link, *objects, "-o", str(library)])
 
@@ -121,8 +119,7 @@ def compiled_paths() -> list[str]:
 def read_paths(compiled: list[str]) -> list[str]:
     """Sources that these import, directly or not: their types and constants are compiled in.
 
-    Raises:
-        CannotCompileError: one of the sources is no Python.
+    Raises CannotCompileError: one of the sources is no Python.
     """
     seen, left = set(compiled), list(compiled)
     while left:
@@ -174,8 +171,7 @@ follow_imports = skip
 def up_to_date_build() -> Build | None:
     """The build of the sources as they are, made if need be.
 
-    Returns:
-        None if it cannot be made; a line on stderr says why, and so does the file `FAILED`.
+    Returns None if it cannot be made; a line on stderr says why, and so does the file `FAILED`.
     """
     try:
         build = _existing_build()

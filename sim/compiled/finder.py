@@ -144,7 +144,6 @@ class CompiledModules:
         """There is nothing left to do."""
 
     def why_pure(self) -> str | None:
-        """Why the sources are used; None if the compiled modules are."""
         if self._library is None and self._reason is None:
             self._choose()
         return self._reason

@@ -125,11 +125,8 @@ def spread_of(
 ) -> Spread:
     """The weighted median error of these rows, and the mean distance of errors from it.
 
-    Args:
-        servers: the measured servers.
-        distance: of each from the point; shape [rows].
-        rows: which of them count; shape [rows].
-        nearness: the assumed spread.
+    `distance` is that of each server from the point, `rows` says which of them count; shape [rows].
+    `nearness` is the assumed spread.
     """
     weights = np.exp(-distance[rows])
     errors = servers.errors[rows]

@@ -40,7 +40,6 @@ class ServerPoint(NamedTuple):
         model: layers and width, which tell models of an architecture apart, whatever their weights'
             format is.
         gpu: `latency.system`.
-        weight_bits: bits of a weight, on average.
         num_gpus: GPUs of a replica; of disaggregated servers, all GPUs.
         prompt_tokens, output_tokens: means over requests.
         concurrency: mean requests in a replica; of disaggregated servers, in all of them.
@@ -157,7 +156,6 @@ class MeasuredServers:
         points: Sequence[ServerPoint],
         errors: Iterable[object],
     ) -> "MeasuredServers":
-        """The servers at these points."""
         return cls(
             served=served,
             names={name: np.array([getattr(p, name) for p in points], object) for name in NAMES},

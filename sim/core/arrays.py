@@ -36,7 +36,6 @@ class NarrowColumn:
 
     @classmethod
     def of(cls, column: Int64) -> "NarrowColumn":
-        """The same numbers, narrowed."""
         starts = range(0, len(column), _ROWS_A_PIECE)
         return cls([narrowed(column[start : start + _ROWS_A_PIECE]) for start in starts])
 
@@ -50,7 +49,6 @@ class NarrowColumn:
 
     @property
     def num_bytes(self) -> int:
-        """The memory of the numbers."""
         return sum(piece.nbytes for piece in self._pieces)
 
     def widened(self) -> Int64:

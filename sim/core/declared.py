@@ -1,4 +1,4 @@
-"""What the declaration of a setting says beside its type: its bounds, and its launch flag.
+"""What the declaration of a setting says beside its type: its bounds, its launch flag, its version.
 
 A setting is declared once, as an annotated field of a settings class with its meaning below it:
 
@@ -9,7 +9,8 @@ From it `sim.validation` makes the key of a scenario, what a launch command says
 one is read, and what is taken from a measured run. `reference` makes its row in the table of keys.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -62,3 +63,37 @@ class Flag:
 
 NO_FLAG = Flag(flag=False, measured=False)
 NOT_MEASURED = Flag(measured=False)
+
+
+def entry_for(version: str, entries: Mapping[str, str]) -> str | None:
+    """The entry of the last version that is not after `version`.
+
+    What follows a version's third number does not count. `entries` are by the first version that
+    they are for, in ascending order.
+
+    Returns the entry; the first one if all are for later versions. None: `version` is not a
+    version, for example the name of a nightly build.
+    """
+    if (wanted := _numbers(version)) is None:
+        return None
+    found = next(iter(entries.values()))
+    for first, entry in entries.items():
+        numbers = _numbers(first)
+        if numbers is not None and numbers <= wanted:
+            found = entry
+    return found
+
+
+def is_version(text: str) -> bool:
+    """Whether a text begins with a version's three numbers."""
+    return _numbers(text) is not None
+
+
+def same_version(one: str, other: str) -> bool:
+    """Whether two versions have the same three numbers."""
+    return is_version(one) and _numbers(one) == _numbers(other)
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    match = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
+    return None if match is None else tuple(int(number) for number in match.groups())

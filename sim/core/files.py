@@ -147,7 +147,6 @@ def _refusal(target: Path, error: OSError) -> InputError:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder unless it exists."""
     try:
         path.mkdir(exist_ok=True)
     except FileExistsError:
@@ -179,7 +178,6 @@ def json_digest(content: object) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or none."""
     with atomic_path(path) as beside:
         beside.write_text(text, encoding="utf-8")
 

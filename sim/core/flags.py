@@ -145,8 +145,7 @@ class Flags(NamedTuple):
     def read(self, words: Sequence[str], where: str) -> ReadFlags:
         """Read the words after a program's name; a flag may be shortened, as with argparse.
 
-        Raises:
-            InputError: a flag has no value, or one too much, or cannot be simulated.
+        Raises InputError: a flag has no value, or one too much, or cannot be simulated.
         """
         read = ReadFlags({}, (), (), (), {})
         at = 0

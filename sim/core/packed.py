@@ -3,6 +3,8 @@
 A file may be a pipe, so it is opened once; the path `-` is standard input. A line, or a file that
 is read whole, may be too large for memory, and a gzip file of a megabyte may unpack to a gigabyte;
 both are refused, and so are JSON objects that are nested too deep.
+
+Files of JSON lines, plain or gzipped, are read and written here. All logs on disk have this form.
 """
 
 import gzip
@@ -12,14 +14,14 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, TextIO, cast
 
 from sim.core.errors import InputError
-from sim.core.files import note_input
+from sim.core.files import atomic_path, note_input
 
 STDIN = Path("-")
 
@@ -27,8 +29,7 @@ STDIN = Path("-")
 def open_file(path: Path) -> io.BufferedReader:
     """Open a file to read. `-` is standard input, which can be opened several times.
 
-    Raises:
-        OSError, ValueError: it cannot be opened.
+    Raises OSError, ValueError: it cannot be opened.
     """
     if path != STDIN:
         return path.open("rb")
@@ -158,7 +159,6 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> bytes:
-    """The whole content of a file."""
     with open_unpacked(path, is_input=is_input) as unpacked:
         return unpacked.content(max_bytes)
 
@@ -227,3 +227,38 @@ def is_nested_deeper(data: dict[str, Any], limit: int) -> bool:
         if not level:
             return False
     return True
+
+
+Line = dict[str, Any]
+
+
+def to_json_line(line: Mapping[str, object]) -> str:
+    """One object as one line, without spaces."""
+    return json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """Open a file to write lines to; it is there when the block succeeds.
+
+    It is compressed if the name ends in `.gz`. The same lines always give the same bytes.
+    """
+    with atomic_path(path) as beside, ExitStack() as stack:
+        file = stack.enter_context(beside.open("wb"))
+        if path.suffix == ".gz":
+            # The gzip header gets no file name and no time, which would differ from run to run.
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+            file = cast("io.BufferedWriter", stack.enter_context(packed))
+        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, Line]]:
+    """Every JSON object of a file, with its line number; empty lines are skipped."""
+    for number, text in enumerate(read_lines(path), start=1):
+        if not text.strip():
+            continue
+        try:
+            line = parse_json_object(text)
+        except InputError as error:
+            raise InputError(f"{path}:{number}: {error.reason}") from None
+        yield number, line

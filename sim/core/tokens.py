@@ -1,8 +1,9 @@
-"""Token sequences whose ids are made only when they are needed.
+"""Token sequences whose ids are made only when they are needed, and keys of their blocks.
 
 A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts that
 begin with the same segments of streams share the tokens of those segments as a prefix, and no
-more. A prefix cache compares only tokens.
+more. A prefix cache compares only tokens. Equal keys of blocks mean equal prefixes, the block
+included.
 """
 
 from dataclasses import dataclass
@@ -78,8 +79,7 @@ class Prompt(Protocol):
 def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     """Tokens `start` to `stop` of stream `seed`: `1000 + (splitmix64(seed << 32 | k) >> 34)`.
 
-    Returns:
-        int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
+    Returns int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
     """
     # Add Python integers: numpy warns when the sum of two scalars wraps around.
     first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + GOLDEN_RATIO + start) & _UINT64_MAX
@@ -89,7 +89,6 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
 
 
 def stream_token_id(seed: int, index: int) -> int:
-    """Token `index` of stream `seed`."""
     return 1000 + (mixed(((seed & 0xFFFFFFFF) << 32) + GOLDEN_RATIO + index & _UINT64_MAX) >> 34)
 
 
@@ -232,7 +231,6 @@ class LazyTokens:
         return page_key(self[start : start + page_size])
 
     def stream_at(self, index: int) -> Place:
-        """As of a prompt."""
         return NO_STREAM
 
 
@@ -330,8 +328,7 @@ def num_common_tokens(
     Tokens at the same place of the same stream are equal. At different places they are not, but for
     one in 2**30, so one token is made of each.
 
-    Returns:
-        At most `num_tokens`; None: some of the tokens are not known to be a stream's.
+    Returns at most `num_tokens`; None: some of the tokens are not known to be a stream's.
     """
     if not (isinstance(tokens, LazyTokens) and isinstance(others, LazyTokens)):
         return None
@@ -348,3 +345,45 @@ def num_common_tokens(
         else:
             return num_equal
     return num_tokens
+
+
+BlockKeyArray = NDArray[np.uint64]
+
+_GOLDEN_RATIO = np.uint64(GOLDEN_RATIO)
+_ODD = np.uint64(0xD6E8FEB86659FD93)
+_HALF = np.uint64(32)
+
+
+class BlockKeys:
+    """Cuts prompts into blocks of `block_tokens` tokens; a last block that is not full has no key.
+
+    Key i is a hash of *all* tokens up to the end of block i. If key i of two prompts is equal,
+    their tokens up to there are equal, but for a chance of 1 in 2**64. Keys are the same in every
+    process, because the hash uses no random seed.
+    """
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._weights = _mix(np.arange(block_tokens, dtype=np.uint64)) | np.uint64(1)
+
+    def of(self, token_ids: TokenIds) -> BlockKeyArray:
+        """The keys; uint64, shape [len(token_ids) // block_tokens]."""
+        num_blocks = len(token_ids) // self._block_tokens
+        tokens = token_ids[: num_blocks * self._block_tokens].view(np.uint64) * _ODD
+        # Mix high bits into low ones. Else token ids that differ only in high bits would give sums
+        # that differ only in high bits.
+        tokens ^= tokens >> _HALF
+        blocks = tokens.reshape(num_blocks, self._block_tokens) @ self._weights
+        indices = np.arange(num_blocks, dtype=np.uint64)
+        keys: BlockKeyArray = np.cumsum(_mix(blocks + indices * _GOLDEN_RATIO))
+        return keys
+
+
+def _mix(x: BlockKeyArray) -> BlockKeyArray:
+    """A one-to-one mix: every input bit affects every output bit."""
+    mixed = x + _GOLDEN_RATIO
+    for _ in range(2):
+        mixed ^= mixed >> _HALF
+        mixed *= _ODD
+    mixed ^= mixed >> _HALF
+    return mixed

@@ -92,16 +92,13 @@ class DecodeWait:
 
     Attributes:
         num_steps: steps that are decided before the wait ends.
-        end: the event to wait for.
     """
 
     def __init__(self, env: Clock, decided_ns: NDArray[np.int64], priority: EventPriority) -> None:
         """Begin to wait.
 
-        Args:
-            env: the clock.
-            decided_ns: when each step is decided, and the step after them; shape [num_steps + 1].
-            priority: of the event that ends the wait.
+        `decided_ns` is when each step is decided, and the step after them; shape [num_steps + 1].
+        `priority` is that of the event that ends the wait.
         """
         self._env = env
         self._decided_ns = decided_ns

@@ -20,10 +20,8 @@ class ServerPool(NamedTuple):
     Attributes:
         name: the pool's name; empty if there are no pools.
         role: what its servers compute, see `sim.engine.server_config`.
-        servers: the servers.
         autoscale: how their number changes; there are latencies for the most that there may be.
             None: it does not change.
-        gpus: GPUs of a server.
         received: of a pool of role `decode`: the KV of a request that a server gets.
     """
 
@@ -80,11 +78,8 @@ class Deployment(NamedTuple):
     ) -> "Deployment":
         """Servers that are all alike, without pools.
 
-        Args:
-            servers: the servers.
-            router: chooses a server for each request. None: round robin.
-            autoscale: how the number of servers changes; there are latencies for the most that
-                there may be. None: all are there from the beginning to the end.
+        Without a `router`: round robin. With `autoscale` there are latencies for the most servers
+        that there may be.
         """
         gpus = 1 if autoscale is None else autoscale.gpus
         pool = ServerPool("", BOTH, servers, autoscale, gpus)
@@ -123,8 +118,7 @@ class Deployment(NamedTuple):
 
         One pool says what servers without pools say.
 
-        Args:
-            common: what the log says beside the servers.
+        `common` is what the log says beside the servers.
         """
         if len(self.pools) == 1:
             return {**common, **self.pools[0].servers.meta()}

@@ -122,11 +122,8 @@ class LiveServers:
     ) -> None:
         """Make the servers, which are simulated step by step, without fast-forward.
 
-        Args:
-            deployment: what serves.
-            listener: is told of tokens and ends.
-            options: how to simulate.
-            keeps_log: whether `log` is wanted; without it, memory does not grow with the run.
+        The listener is told of tokens and ends. Without `keeps_log` there is no `log`, and memory
+        does not grow with the run.
         """
         deployment = deployment.numbered()
         step_by_step = replace(options or RunOptions(), fast_forward=False)
@@ -156,8 +153,7 @@ class LiveServers:
     def advance(self, until_ns: int) -> None:
         """Let everything happen that is due until this time; the clock never goes back.
 
-        Raises:
-            InputError: a latency model or a user's class cannot go on.
+        Raises InputError: a latency model or a user's class cannot go on.
         """
         env = self._env
         env.until_ns = max(until_ns, env.until_ns)
@@ -177,7 +173,6 @@ class LiveServers:
         self._env.skip_to(time_ns)
 
     def submit(self, request: ScriptedRequest) -> None:
-        """A request arrives now."""
         request = request.sent_at(self._env.now_ns)
         self._specs[request.spec.rid] = request.spec
         self._run.submit(request)
@@ -196,8 +191,7 @@ class LiveServers:
     def close(self) -> None:
         """Everything that was to happen has happened.
 
-        Raises:
-            AccountError: requests have not ended, or a server keeps something of them.
+        Raises AccountError: requests have not ended, or a server keeps something of them.
         """
         self._run.close()
 

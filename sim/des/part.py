@@ -13,7 +13,7 @@ from sim.des.deployment import Deployment
 from sim.des.routers.router import HiddenReplica, RoutedReplica, Router
 from sim.des.servers import RunOptions
 from sim.des.traffic import SimulationLog, open_loop
-from sim.engine.token_clock import TokenClock
+from sim.engine.request import TokenClock
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import LogPart
 from sim.runlog.decisions import StepLines
@@ -62,7 +62,6 @@ class PartFailedError(Exception):
 
     Attributes:
         at_ns: the time of the run at which it did: what fails first in a run is the run's error.
-        error: the error.
     """
 
     def __init__(self, at_ns: int, error: Exception) -> None:
@@ -84,8 +83,7 @@ def simulate_part(
     no loads. Then the logs of all parts, `joined`, are what `simulate` returns. The lines of a
     decision log go to `decisions`.
 
-    Raises:
-        PartFailedError: with what `simulate` would raise.
+    Raises PartFailedError: with what `simulate` would raise.
     """
     env = Clock()
     reports = PartLog(env, decisions)

@@ -11,12 +11,11 @@ from sim.des.routers.router import Target
 from sim.des.routers.table import connect
 from sim.des.servers import Made, PoolFactory, RunOptions, run_to_end
 from sim.des.traffic import SimulationLog, start_traffic
-from sim.des.transfers.check import check_handovers
-from sim.des.transfers.handover import DecodeLog, Handovers, PrefillLog
+from sim.des.transfers.handover import DecodeLog, Handovers, PrefillLog, check_handovers
 from sim.des.transfers.transfers import Transfers
 from sim.engine.core import EngineCore
+from sim.engine.request import TokenClock
 from sim.engine.server_config import BOTH, DECODE, PREFILL
-from sim.engine.token_clock import TokenClock
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.servers import FLEET, FleetEvent, FleetLog, ReplicaState, logged_pools
@@ -30,10 +29,7 @@ def simulate(
 ) -> RunLog:
     """Simulate until all requests of a workload have ended.
 
-    Args:
-        workload: open-loop requests, closed-loop clients, a benchmark's phases, or several.
-        deployment: what serves them.
-        options: see RunOptions.
+    The workload may be open-loop requests, closed-loop clients, a benchmark's phases, or several.
 
     Raises:
         InputError: a recording of step times is too short, or the decision log cannot be written.
@@ -94,12 +90,7 @@ class Running:
     ) -> None:
         """Make the servers, which do nothing yet.
 
-        Args:
-            env: the clock.
-            deployment: what serves; its pools are numbered.
-            log: the run's log.
-            options: how to simulate.
-            clients_react: see `ServerOptions`. Servers of several pools react to each other, too.
+        For `clients_react` see `ServerOptions`. Servers of several pools react to each other, too.
         """
         self.made: list[Made] = []
         self.clocks: list[TokenClock] = []
@@ -148,7 +139,6 @@ class Running:
         return handovers
 
     def _make(self, pool: ServerPool) -> ScaledServers | Sequence[Target]:
-        """Make the servers of a pool; returns what a router may choose from."""
         env, log, handovers = self._env, self._logs[pool.role], self._handovers
         make = partial(
             pool.servers.make,
@@ -199,7 +189,6 @@ class Running:
     # ---- the run -------------------------------------------------------------------------------
 
     def submit(self, request: ScriptedRequest) -> None:
-        """A request arrives now."""
         self._log.account.arrived(request.spec.rid)
         if self._handovers is None:
             self._servers.choose(request.spec).entry.submit(request)
@@ -237,7 +226,6 @@ class Running:
 
     @property
     def num_steps(self) -> int:
-        """Steps that have ended."""
         return sum(replica.num_steps for replica in self._replicas())
 
     def meta(self) -> dict[str, object]:

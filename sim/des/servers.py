@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from sim.core.batch import ScriptedExecutor
 from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
-from sim.des.replicas.group import Group, Rank
+from sim.des.replicas.group import Group, GroupRank
 from sim.des.replicas.one_server import FrontEnd, Server
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.traffic import SimulationLog, Watcher
 from sim.engine.core import EngineCore
-from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
+from sim.engine.request import TokenClock
 from sim.engine.server_config import ServerConfig
-from sim.engine.token_clock import TokenClock
 from sim.families import build_engine, build_executor, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
@@ -32,7 +32,6 @@ class RunOptions:
         fast_forward: take many decode steps at once where all of them repeat one decision.
         check: verify all invariants after every step; slow.
         decisions: path of the decision log to write; None: write none.
-        watcher: called with the progress.
         pool: makes the page pool from `(num_pages, page_size)`.
         meta: further entries of the log's meta data.
         timed_gaps: the log says when each token gap ended.
@@ -51,7 +50,6 @@ class Made(NamedTuple):
     """Servers of one simulation.
 
     Attributes:
-        replicas: the replicas by index.
         entries: what a request for a replica enters: the replica, or its front end.
     """
 
@@ -70,7 +68,6 @@ class Made(NamedTuple):
         return [engine for replica in self.replicas.values() for engine in replica.engines]
 
     def clocks(self) -> list[TokenClock]:
-        """Those of the engines."""
         return [engine.clock for engine in self.engines()]
 
 
@@ -112,7 +109,6 @@ class Servers(NamedTuple):
 
     @property
     def num_ranks(self) -> int:
-        """The ranks of each replica."""
         return len(list(each_latency(self.latencies[:1])))
 
     def number(self, index: int) -> int:
@@ -131,13 +127,8 @@ class Servers(NamedTuple):
     ) -> Made:
         """Make some of the replicas.
 
-        Args:
-            env: the clock.
-            reports: the log that they write.
-            indexes: of the replicas, from 0.
-            options: how to simulate.
-            clients_react: see `ServerOptions`.
-            and_check: called with every check of an engine, if the options ask for checks.
+        `reports` is the log that they write, `indexes` are theirs, from 0. `and_check` is called
+        with every check of an engine, if the options ask for checks.
         """
         server_options = ServerOptions(
             overlaps=self.config.overlaps,
@@ -212,7 +203,9 @@ class _Maker(NamedTuple):
         )
 
     def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
-        ranks = [Rank(rank, *self._engine(), each) for rank, each in enumerate(latencies, number)]
+        ranks = [
+            GroupRank(rank, *self._engine(), each) for rank, each in enumerate(latencies, number)
+        ]
         engines = [rank.engine for rank in ranks]
         rules = rank_rules(self.config, engines, self.num_front_ends)
         reports, options = self.reports, self.options

@@ -26,22 +26,16 @@ class Acceptance:
     def num_proposed(self, rid: str, seed: int, place: int, most: int) -> int:
         """Draft tokens that follow the output tokens known so far; a drafter may find fewer.
 
-        Args:
-            rid: the request.
-            seed: seed of its output.
-            place: its output tokens so far.
-            most: the server's number of draft tokens.
+        `seed` is that of its output, `place` its output tokens so far, `most` the server's number
+        of draft tokens.
         """
         return most
 
     def num_accepted(self, rid: str, seed: int, place: int, most: int) -> int:
         """Accepted draft tokens of a verify step, at most `most`.
 
-        Args:
-            rid: the request.
-            seed: seed of its output.
-            place: output tokens that it had before the step.
-            most: draft tokens that the step verifies.
+        `seed` is that of its output, `place` the output tokens before the step; `most` draft tokens
+        are verified.
         """
         raise NotImplementedError
 
@@ -54,10 +48,9 @@ class AcceptanceByPosition(Acceptance):
     ) -> None:
         """Make the draws.
 
-        Args:
-            probabilities: of each draft token, given that those before it are accepted.
-            proposed_shares: of places at which 0, 1, 2, ... tokens are drafted; empty: at each
-                place, as many as the server asks for.
+        `probabilities` are those of each draft token, given that those before it are accepted.
+        `proposed_shares` are the shares of places at which 0, 1, 2, ... tokens are drafted; empty:
+        at each place, as many as the server asks for.
         """
         # The probability that at least i + 1 tokens are accepted.
         self._at_least: Final = list(accumulate(probabilities, mul))
@@ -109,10 +102,8 @@ class RecordedAcceptance(Acceptance):
     ) -> None:
         """Take the lists of at least one request.
 
-        Args:
-            accepted: by request, what each step accepted; at least one step.
-            proposed: by request, how many tokens were drafted for each of these steps; None: as
-                many as the server asks for.
+        By request, what each step accepted, and how many tokens were drafted for it; None: as many
+        as the server asks for.
         """
         self._ends: Final = {
             rid: list(accumulate([1 + count for count in each])) for rid, each in accepted.items()
@@ -173,9 +164,7 @@ def probability_for(mean_length: float, num_drafts: int) -> float:
     A step that verifies k draft tokens, each accepted with probability a, yields
     1 + a + a**2 + ... + a**k tokens on average.
 
-    Args:
-        mean_length: from 1 to 1 + `num_drafts`.
-        num_drafts: draft tokens of a step.
+    `mean_length` is from 1 to 1 + `num_drafts`.
     """
     low, high = 0.0, 1.0
     for _ in range(60):

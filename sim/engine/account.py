@@ -1,13 +1,13 @@
-"""The account of a run: at its end every request that arrived has ended, and nothing is kept.
+"""What holds in every family: each request ends, is in one place meanwhile, and keeps nothing.
 
-Every driver has one, in simulated time and in real time (INV-1 and INV-4 of
-docs/explanation/invariants.md).
+The account of a run counts requests up to its end. Every driver has one, in simulated time and in
+real time (INV-1 and INV-4 of docs/explanation/invariants.md).
 """
 
 from collections import Counter
 from collections.abc import Iterable
 
-from sim.core.errors import AccountError
+from sim.core.errors import AccountError, require
 from sim.core.request import Status
 from sim.engine.core import EngineCore
 
@@ -32,8 +32,7 @@ class Account:
     def over(self, rid: str, status: Status) -> None:
         """A request has finished, or was rejected or aborted, as `status` says.
 
-        Raises:
-            AccountError: it has not arrived, or has ended before.
+        Raises AccountError: it has not arrived, or has ended before.
         """
         if rid not in self._live:
             raise AccountError(f"{rid} ended without an arrival, or a second time")
@@ -46,12 +45,10 @@ class Account:
     def close(self, engines: Iterable[EngineCore], num_expected: int | None = None) -> None:
         """The run is over.
 
-        Args:
-            engines: of all servers.
-            num_expected: requests of the workload; None: not known.
+        `engines` are those of all servers; `num_expected` requests are in the workload, if that is
+        known.
 
-        Raises:
-            AccountError: requests have not arrived or not ended, or an engine keeps something.
+        Raises AccountError: requests have not arrived or not ended, or an engine keeps something.
         """
         unsent = 0 if num_expected is None else num_expected - self._num_arrived
         if self._live or unsent:
@@ -71,8 +68,7 @@ class Account:
 def check_nothing_kept(engine: EngineCore, name: str) -> None:
     """Verify that an engine whose requests have all ended keeps none of them, and none of their KV.
 
-    Raises:
-        AccountError: it does; the message begins with `name`.
+    Raises AccountError: it does; the message begins with `name`.
     """
     if what := kept_by(engine):
         raise AccountError(f"{name} still {what}")
@@ -100,3 +96,51 @@ def _named(rids: Iterable[str]) -> str:
     names = list(rids)
     more = ", ..." if len(names) > _MOST_NAMED else ""
     return f" ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
+
+
+def check_requests(engine: EngineCore) -> None:
+    """Verify that every live request is in exactly one place and has the status of that place.
+
+    Raises InvariantError: an invariant is broken; the message names it.
+    """
+    scheduler = engine.scheduler
+    waiting = {request.rid for request in scheduler.waiting_requests()}
+    arrived = {request.rid for request in engine.input_queue.requests}
+    require(not waiting & arrived, f"received too early: {sorted(waiting & arrived)}")
+    waiting |= arrived
+    running = {r.rid for r in scheduler.running.requests if r.status is Status.RUNNING}
+    alive = set(engine.requests)
+    elsewhere = alive - waiting - running
+    require(not waiting & running, f"both waiting and running: {sorted(waiting & running)}")
+    require(waiting | running <= alive, "a request that has ended is still waiting or running")
+    allowed = {request.rid for request in scheduler.requests_elsewhere()}
+    if engine.num_places > 1:
+        _check_micro_batches(engine)
+    for launch in engine.in_flight:
+        allowed |= {request.rid for request in [*launch.prefill, *launch.leaving]}
+    require(elsewhere <= allowed, f"requests in no queue or batch: {sorted(elsewhere - allowed)}")
+    for request in scheduler.waiting_requests():
+        require(
+            request.status is Status.WAITING, f"{request.rid} waits with status {request.status}"
+        )
+    for rid in running | elsewhere:
+        status = engine.requests[rid].status
+        require(status is Status.RUNNING, f"{rid} runs with status {status}")
+    num_held = len(alive) - len(waiting)
+    require(
+        scheduler.num_slots_used == num_held,
+        f"{scheduler.num_slots_used} slots are in use, but {num_held} requests need a slot",
+    )
+
+
+def _check_micro_batches(engine: EngineCore) -> None:
+    """No more steps are in flight than there are micro-batches, and no two make tokens of a row."""
+    num_in_flight = len(engine.in_flight)
+    require(num_in_flight <= engine.num_places, f"{num_in_flight} steps are in flight")
+    samples = Counter(
+        request.rid
+        for launch in engine.in_flight
+        for request in {*launch.decode, *launch.prefill} - {*launch.chunked}
+    )
+    twice = [rid for rid, count in samples.items() if count > 1]
+    require(not twice, f"requests get tokens from two steps in flight: {sorted(twice)}")

@@ -10,10 +10,10 @@ same class.
 
 There is one engine for all servers. It is made of parts, and any of them go together:
 
-    results   how the tokens of a step's rows are taken in: of all rows in lockstep, or of each
-              row for itself (`sim.engine.results`)
+    results   how the tokens of a step's rows are taken in: of all rows in lockstep
+              (`sim.engine.parts`), or of each row for itself (`sim.engine.rows`)
     role      what the server does for requests that it shares with servers of another role
-              (`sim.engine.role`)
+              (`sim.engine.parts`)
     turns     whose turn it is, where micro-batches of a pipeline take turns
               (`sim.engine.pipeline`)
 
@@ -28,11 +28,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.batch import Batch, ForwardMode, StepOutput
+from sim.core.batch import Batch, Executor, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.executor import Executor
 from sim.engine.live_requests import LiveRequests
+from sim.engine.parts import Results, Role
 from sim.engine.pipeline import Turns
 from sim.engine.records import (
     Decided,
@@ -44,8 +44,6 @@ from sim.engine.records import (
     StepState,
 )
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.results import Results
-from sim.engine.role import Role
 from sim.engine.running_batch import DecodeRun
 from sim.engine.scheduler import BaseScheduler
 
@@ -106,12 +104,7 @@ class EngineCore(LiveRequests):
     ) -> None:
         """Use `sim.families.build_engine` to make an engine.
 
-        Args:
-            scheduler: the server's scheduler.
-            executor: runs the batches.
-            results: how results are taken in.
-            role: what the server does for requests that it shares.
-            num_places: steps that may be in flight in a pipeline; 1: this is no pipeline.
+        `num_places` steps may be in flight in a pipeline; 1: this is no pipeline.
         """
         super().__init__(scheduler, executor, results.clock, num_places)
         self.role = role
@@ -142,8 +135,7 @@ class EngineCore(LiveRequests):
     def begin_step(self, now_ns: int) -> Decided:
         """Decide the next batch; of a pipeline whose micro-batches take turns, the next one's.
 
-        Raises:
-            InvariantError: requests wait and nothing runs, but none of them can be admitted.
+        Raises InvariantError: requests wait and nothing runs, but none of them can be admitted.
         """
         return self.role.begin_step(now_ns)
 
@@ -215,8 +207,7 @@ class EngineCore(LiveRequests):
         Returns:
             As `Decided.wakes_ns`.
 
-        Raises:
-            InvariantError: requests wait, but none of them can be admitted.
+        Raises InvariantError: requests wait, but none of them can be admitted.
         """
         if self.role.decides_again:
             return None
@@ -298,9 +289,8 @@ class EngineCore(LiveRequests):
 
         Afterwards the last of these steps is in flight.
 
-        Args:
-            ends_ns: end times, first that of the step in flight; int64, shape [num_steps], at
-                most `decode_horizon` of them.
+        `ends_ns` are end times, first that of the step in flight; int64, shape [num_steps], at most
+        `decode_horizon` of them.
         """
         self._results.take_turns(self.in_flight[0])
         run = take_decode_steps(len(ends_ns), self.scheduler)

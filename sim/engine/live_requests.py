@@ -14,15 +14,13 @@ from typing import Generic
 
 from mypy_extensions import mypyc_attr
 
-from sim.core.batch import ForwardMode
+from sim.core.batch import Executor, ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
-from sim.engine.executor import Executor
 from sim.engine.records import Decided, Launch, RequestRecord
-from sim.engine.request import NEVER_NS, OutputTokens, Request
+from sim.engine.request import NEVER_NS, OutputTokens, Request, TokenClock
 from sim.engine.running_batch import R
 from sim.engine.scheduler import NO_LIMITS, BaseScheduler, FrontEndLimits
-from sim.engine.token_clock import TokenClock
 
 # What a step of other modes than decode adds to the counter.
 _PREFILL_WEIGHT = 1000
@@ -45,7 +43,6 @@ class InputQueue(Generic[R]):
         requests: the requests that were not received yet, in order of arrival.
         given_up: requests whose clients have given up since the last poll, each with the number of
             `requests` that had arrived before.
-        has_polled: the last decision polled.
     """
 
     def __init__(self, interval: int) -> None:
@@ -60,9 +57,8 @@ class InputQueue(Generic[R]):
     def note_decision(self, mode: ForwardMode | None, *, is_idle: bool) -> None:
         """Note what a decision launched.
 
-        Args:
-            mode: the mode of the launch; None: nothing was launched.
-            is_idle: nothing was launched, and no step is in flight.
+        `mode` is that of the launch; None: nothing was launched. With `is_idle` no step is in
+        flight, either.
         """
         self._last_mode = mode
         self._is_idle = is_idle
@@ -177,8 +173,7 @@ class LiveRequests:
     def submit(self, spec: RequestSpec) -> None:
         """Put a request for which `rejection` returned None into the input queue.
 
-        Raises:
-            InvariantError: the request can never be served, or its rid is in use.
+        Raises InvariantError: the request can never be served, or its rid is in use.
         """
         prompt_len, max_new_tokens = len(spec.prompt), spec.max_new_tokens
         if spec.rid in self.requests or not self.scheduler.takes(prompt_len, max_new_tokens):
@@ -297,7 +292,6 @@ class LiveRequests:
         return rid in self.requests or self.scheduler.keeps_blocks(rid)
 
     def record(self, rid: str) -> RequestRecord:
-        """What is known of a live request."""
         return RequestRecord(self.requests[rid])
 
     def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:

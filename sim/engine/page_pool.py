@@ -24,7 +24,7 @@ class CacheListener(Protocol):
     These are the events BlockStored and BlockRemoved of real engines. SGLang 0.5.23 defines them in
     disaggregation/kv_events.py, vLLM 0.33.0 in distributed/kv_events.py. A block is a page of
     SGLang's, a block of vLLM's. It is named by a key that stands for all tokens up to its end
-    (`sim.core.block_keys`).
+    (`sim.core.tokens`).
     """
 
     def stored(self, keys: list[int]) -> None:

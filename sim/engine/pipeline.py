@@ -12,7 +12,7 @@ flight: they need only the KV of the chunks before, which each stage has compute
 
 In some families micro-batches take turns and each has a running batch of its own (`Turns`). In
 others each row has counters of its own, and a step leaves out the rows that are in flight
-(`sim.engine.results`).
+(`sim.engine.rows`).
 """
 
 from collections import deque
@@ -32,11 +32,8 @@ def decides_again(
     schedulers then take in a result first, or if the oldest step has ended. One that fills its
     places does so while there are any requests.
 
-    Args:
-        engines: the pipeline's engine, or those of its ranks.
-        num_taken: places that are taken.
-        launched: the last decision launched a step.
-        oldest_runs: the oldest step has not ended.
+    `num_taken` places are taken. `launched`: the last decision launched a step; `oldest_runs`: the
+    oldest step has not ended.
     """
     first = engines[0]
     if first.scheduler.takes_turns or num_taken >= first.num_places:

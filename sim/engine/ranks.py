@@ -22,7 +22,6 @@ class RankRules:
     """Base class: the rules of a family for the ranks of one group.
 
     Attributes:
-        engines: those of the ranks.
         idle_tokens: new tokens of the batch that a rank without work runs.
         idles_between: if no rank launches anything while a step with work is in flight, the ranks
             run a step without work after it (if `idle` says so), and decide at once what follows.
@@ -61,8 +60,7 @@ class RankRules:
     def idle(self, now_ns: int) -> bool:
         """No rank has anything to launch, and no step is in flight.
 
-        Returns:
-            Whether the ranks run a step without work all the same.
+        Returns whether the ranks run a step without work all the same.
         """
         return False
 

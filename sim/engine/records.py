@@ -120,11 +120,8 @@ def batch_of(
 ) -> Batch:
     """The batch of a launch that was just decided, as executors and latency models see it.
 
-    Args:
-        launch: what was launched.
-        running: the scheduler's running batch.
-        resting: the running requests that this launch leaves out.
-        stopped_rids: the requests taken out of the running batch since the last launch.
+    `resting` are the running requests that it leaves out, `stopped_rids` those taken out of the
+    running batch since the last launch.
     """
     num_prefill_context = 0
     for request in launch.prefill:
@@ -145,7 +142,6 @@ def batch_of(
 
 
 def prefill_rows(launch: Launch[Request]) -> tuple[PrefillRow, ...]:
-    """The prefill rows of a launch, in batch order."""
     rows = [
         PrefillRow(
             request.rid,
@@ -180,7 +176,6 @@ class StepState:
         preempted: `(by, victims)` pairs of this decision, and of all earlier ones since the last
             launch.
         host_used_tokens: tokens in host memory; None if the server keeps no KV there.
-        restored: as in `Decision`.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
@@ -223,7 +218,6 @@ class RequestRecord:
         scheduled_ns: when the first batch with this request was decided.
         cached_tokens: prompt tokens that the cache held at that time.
         host_cached_tokens: those of the cached tokens that were loaded from host memory.
-        verify_steps, drafted_tokens, accepted_tokens: see `Request`.
         aged: whether the fairness rule ever moved it to the front because of its long wait.
     """
 

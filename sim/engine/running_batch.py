@@ -33,10 +33,8 @@ class PageDemand:
     def num_affordable(self, num_steps: int, free_pages: int, *, spares: bool) -> int:
         """How many of the next steps can be taken before free pages run out.
 
-        Args:
-            num_steps: upper limit of the answer.
-            free_pages: free pages before the first step.
-            spares: each step must find one free page for every row, even for rows that need none.
+        At most `num_steps`; there are `free_pages` before the first. With `spares` each step must
+        find one free page for every row, even for rows that need none.
         """
         page_size, num_rows = len(self.cycle), self._num_rows
         # A whole cycle takes one page for each row.
@@ -89,7 +87,6 @@ class KVMemory:
 
     Attributes:
         page_size: tokens in a page (some engines call a page a block).
-        num_pages: pages of the pool.
     """
 
     page_size: int
@@ -133,8 +130,7 @@ class KVMemory:
     def listen(self, listener: CacheListener) -> KeysOf | None:
         """Tell a listener from now on which blocks the prefix cache holds; it must be empty.
 
-        Returns:
-            What makes the keys of a prompt's blocks; None: this memory tells nothing.
+        Returns what makes the keys of a prompt's blocks; None: this memory tells nothing.
         """
         return None
 
@@ -152,8 +148,6 @@ class DecodeRun:
     """Several decode steps of the same rows: their effect on the pool and the new-token ratio.
 
     Attributes:
-        num_steps: number of steps.
-        num_pages: pages that the steps allocated.
         last_free_tokens: free tokens after the last step began.
         free_token_steps: free tokens after each step began, summed over the steps.
         ratio: the new-token ratio at each step.
@@ -209,8 +203,6 @@ class RunningBatch(Lockstep, Generic[R]):
     When rows join or leave, `requests` and `rids` become new objects; the old ones never change.
 
     Attributes:
-        requests: the rows.
-        rids: their rids, in the same order.
         num_tokens: tokens in KV, summed over the rows.
     """
 
@@ -255,10 +247,8 @@ class RunningBatch(Lockstep, Generic[R]):
     def append(self, requests: Sequence[R], *, num_missed_steps: int = 0) -> None:
         """Add rows at the end.
 
-        Args:
-            requests: the rows.
-            num_missed_steps: steps in flight that run without these rows. Each will increase
-                `num_done` by one when it is done, so `num_generated` is lowered in advance.
+        `num_missed_steps` steps in flight run without these rows. Each will increase `num_done` by
+        one when it is done, so `num_generated` is lowered in advance.
         """
         self._set([*self.requests, *requests], joining=requests)
         if num_missed_steps:

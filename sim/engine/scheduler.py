@@ -56,7 +56,6 @@ class BaseScheduler(Generic[R]):
     """Base class: the scheduler of one server.
 
     Attributes:
-        family: the name of its family.
         memory: the server's KV memory.
         running: the requests that decode, one token each a step.
         num_slots_used: requests that hold KV, or wait for the result of their last step.
@@ -69,7 +68,7 @@ class BaseScheduler(Generic[R]):
             happens when a request enters the queue, so that only a decision takes it in.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
         goes_row_by_row: its launches are `RowLaunch`es, and each row has counters of its own (see
-            `sim.engine.results`).
+            `sim.engine.rows`).
         keeps_tokens_in_flight: row by row, a request that is put back into the queue
             keeps the tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
@@ -115,10 +114,7 @@ class BaseScheduler(Generic[R]):
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> R:
         """Make the state of a new request, which holds no KV yet.
 
-        Args:
-            spec: the client's request.
-            limit: its `token_limit`.
-            outputs: where its output tokens come from.
+        `limit` is its `token_limit`; its output tokens come from `outputs`.
         """
         raise NotImplementedError
 
@@ -141,9 +137,8 @@ class BaseScheduler(Generic[R]):
             request: the request.
             in_flight: the launches whose results are not known, oldest first.
 
-        Returns:
-            True: it is gone, and has freed what it held. False: it ends with its next result, or
-            is among `Decision.aborted` of the next decision.
+        Returns True: it is gone, and has freed what it held. False: it ends with its next result,
+        or is among `Decision.aborted` of the next decision.
         """
         raise NotImplementedError
 
@@ -186,21 +181,17 @@ class BaseScheduler(Generic[R]):
     def decide(self, now_ns: int, in_flight: Launch[R] | None) -> Decision[R]:
         """Decide the next batch and allocate its KV.
 
-        Args:
-            now_ns: time of the decision.
-            in_flight: the launch whose result is not known yet (overlap scheduling), or None.
+        `in_flight` is the launch whose result is not known yet (overlap scheduling), or None.
         """
         raise NotImplementedError
 
     def idle(self, now_ns: int, decision: Decision[R]) -> int | None:
         """Until when to wait if a decision launched nothing and no step is in flight.
 
-        Returns:
-            The time of the next decision. None: decide again at once if `decision` took a request
-            out, else wait for an arrival.
+        Returns the time of the next decision. None: decide again at once if `decision` took a
+        request out, else wait for an arrival.
 
-        Raises:
-            InvariantError: requests wait and nothing runs, but none of them can be admitted.
+        Raises InvariantError: requests wait and nothing runs, but none of them can be admitted.
         """
         if self.num_waiting and not decision.takes_out:
             raise InvariantError(f"{self.num_waiting} requests wait and none can be admitted")
@@ -257,7 +248,7 @@ class BaseScheduler(Generic[R]):
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
 
-    # ---- results of servers that go row by row (`sim.engine.results`) ----------------------
+    # ---- results of servers that go row by row (`sim.engine.rows`) -------------------------
 
     def is_over(self, request: R, num_tokens: int) -> bool:
         """Whether a request has ended, or has lost the `num_tokens` tokens of a step in flight."""
@@ -294,7 +285,7 @@ class BaseScheduler(Generic[R]):
         """
         raise NotImplementedError
 
-    # ---- requests that are shared with servers of another role (`sim.engine.role`) --------------
+    # ---- requests that are shared with servers of another role (`sim.engine.parts`) --------------
 
     def hold(self, request: R) -> None:
         """On a prefill server: the prompt is computed, and its KV stays until it is sent."""

@@ -10,11 +10,11 @@ from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.workload.results import ResultFormat
 
 if TYPE_CHECKING:
+    from sim.core.batch import Executor
     from sim.engine.core import EngineCore
-    from sim.engine.executor import Executor
     from sim.engine.page_pool import PagePool
+    from sim.engine.parts import Role
     from sim.engine.ranks import RankRules
-    from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection, ServerSection
     from sim.latency.config import Parallelism
@@ -71,22 +71,14 @@ class Family:
     def build(self, config: Any, pool: "PagePool") -> "BaseScheduler[Any]":
         """A scheduler with an empty queue and an empty cache.
 
-        Args:
-            config: the settings, made by this family's section.
-            pool: a pool of the configured size; a family may use a pool of its own instead.
+        `pool` has the configured size; a family may use a pool of its own instead.
         """
         raise NotImplementedError
 
     def role(
         self, config: Any, scheduler: "BaseScheduler[Any]", executor: "Executor"
     ) -> "Role | None":
-        """What a new server does for requests that it shares; None: it shares none.
-
-        Args:
-            config: the settings.
-            scheduler: the server's scheduler.
-            executor: runs the server's batches.
-        """
+        """What a new server does for requests that it shares; None: it shares none."""
         return None
 
     def rank_rules(
@@ -94,16 +86,14 @@ class Family:
     ) -> "RankRules":
         """The rules for the ranks of a group, one engine each.
 
-        Raises:
-            InputError: servers of this family have no ranks.
+        Raises InputError: servers of this family have no ranks.
         """
         raise InputError(f"family {self.name} has no ranks", key=("latency", "dp"))
 
     def check(self, engine: "EngineCore") -> None:
         """Verify the family's own invariants between two steps, for example of its KV memory.
 
-        Raises:
-            InvariantError: an invariant is broken.
+        Raises InvariantError: an invariant is broken.
         """
 
     @property
@@ -133,10 +123,7 @@ class Family:
     def launch_command(self, section: Any, searched: Collection[str] = ()) -> LaunchCommand:
         """The command that launches a real server with the settings of a section.
 
-        Args:
-            section: the settings.
-            searched: keys of the section whose flags are written even if they have the server's
-                defaults.
+        The flags of `searched` keys are written even if they have the server's defaults.
         """
         raise NotImplementedError
 
@@ -153,26 +140,22 @@ class Family:
     ) -> LaunchCommand | None:
         """The command of the engine's own router before several servers; None: it has none.
 
-        Args:
-            hosts: the hosts of all servers, by role.
-            routers: the kind of the router for servers of each role.
+        `hosts` are those of all servers by role, `routers` the kinds of the routers for servers of
+        each role.
         """
         return None
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         """The settings of a launch command that a user wrote; None: it is not of this family.
 
-        Args:
-            command: the command line.
-            system: the GPU, by its name in `latency.system`; some defaults depend on it.
+        `system` is the GPU, by its name in `latency.system`; some defaults depend on it.
         """
         raise NotImplementedError
 
     def gpu_defaults(self, system: str) -> dict[str, int]:
         """Keys of the section whose defaults a real server takes from the GPU, with these values.
 
-        Args:
-            system: the GPU, by its name in `latency.system`.
+        `system` is the GPU, by its name in `latency.system`.
         """
         return {}
 
@@ -181,10 +164,8 @@ class Family:
     ) -> tuple[dict[str, Any], list[str]]:
         """The keys that a real server's defaults stand for, and notes on pools that are left out.
 
-        Args:
-            model: as a launch command or results name it; nothing follows from one not known.
-            settings: the keys that are known.
-            num_stages: stages of the pipeline.
+        `model` is as a launch command or results name it; nothing follows from one not known.
+        `settings` are the keys that are known.
         """
         return {}, []
 
@@ -193,11 +174,10 @@ class Family:
     ) -> "ImportedSection":
         """The section `scheduler` of a scenario for a measured run.
 
-        Args:
-            known_settings: the server's settings that the results contain, by section key.
-            sizes: the largest number of tokens of each request, prompt and output together. If
-                the results do not contain the pool's size, the pool gets room for all of them.
-            model: the scenario's model, whose layers may need pools of their own; empty: none.
+        `known_settings` are those that the results contain, by section key. `sizes` are the largest
+        number of tokens of each request, prompt and output together: if the results do not contain
+        the pool's size, the pool gets room for all of them. `model` is the scenario's, whose layers
+        may need pools of their own; empty: none.
         """
         raise NotImplementedError
 
@@ -214,10 +194,7 @@ class Family:
     ) -> dict[str, Any]:
         """The section's key for the size of the pool that a server measured; empty: not known.
 
-        Args:
-            server: what its log says.
-            settings: the other keys of the section.
-            model: the scenario's model.
-            tp: GPUs that share a layer.
+        `server` is what its log says, `settings` are the other keys of the section; `tp` GPUs share
+        a layer.
         """
         raise NotImplementedError

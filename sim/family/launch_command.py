@@ -8,9 +8,9 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from sim.core.declared import is_version, same_version
 from sim.core.errors import InputError, shorten
 from sim.core.flags import Command, Effect, OtherFlags, ReadFlags, plain_value
-from sim.core.versions import is_version, same_version
 from sim.engine.server_config import BOTH
 
 # Flags of `docker run` whose values may look like images.
@@ -27,7 +27,6 @@ class LaunchCommand:
         server: name and version of the server that the flags belong to.
         program: the command before its flags; the model is `$MODEL`.
         variables: environment variables, `NAME=value`.
-        flags: flags of the command, each with its value.
         without_flag: settings for which the server has no flag, each as `key=value`.
     """
 
@@ -51,7 +50,6 @@ class ServerSettings(NamedTuple):
         scheduler: keys of the section `scheduler`, with defaults that depend on the GPU.
         parallel: keys of the section `latency` that say how the model is spread over GPUs.
         replicas: identical servers.
-        quantization: keys of `latency.quantization`.
         host: the preset of the section `host` that is nearest to the newest version.
         ignored, unknown: flags and variables that change nothing here, and those not known.
         notes: a sentence each, about what is not as the command says.
@@ -147,7 +145,6 @@ class Others(NamedTuple):
     """What `other_flags.toml` of an engine's package says, in which blanks separate the names.
 
     Attributes:
-        flags: the flags that are no keys, in groups.
         ignored, of_time: how environment variables go on, see `Variables`.
     """
 

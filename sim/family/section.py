@@ -143,15 +143,11 @@ class ServerSection(StrictModel):
     def tokens_in(self, model: "ModelShape | None", free: MemoryForKv) -> int | None:
         """KV tokens that fit into a GPU, if the family counts them in a way of its own.
 
-        Args:
-            model: the model, if its shape is known.
-            free: what weights and the engine leave.
+        `model` is None if its shape is not known; `free` is what weights and the engine leave.
 
-        Returns:
-            None: as `sim.latency.shapes` counts them.
+        Returns None: as `sim.latency.shapes` counts them.
 
-        Raises:
-            InputError: the size of the pool must be given.
+        Raises InputError: the size of the pool must be given.
         """
         return None
 
@@ -181,8 +177,7 @@ class ServerSection(StrictModel):
     def check_model(self, *, is_known: bool) -> None:
         """Verify that the section needs no model, or that the scenario names one (`is_known`).
 
-        Raises:
-            ValueError: the section needs a model and the scenario names none.
+        Raises ValueError: the section needs a model and the scenario names none.
         """
 
     def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
@@ -207,8 +202,7 @@ class ServerSection(StrictModel):
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
         """The section with what follows from the model, which `find_model` reads if it is needed.
 
-        Raises:
-            InputError: the section needs a model, and there is none, or another one.
+        Raises InputError: the section needs a model, and there is none, or another one.
         """
         return self
 
@@ -219,28 +213,23 @@ class ServerSection(StrictModel):
     ) -> Self:
         """The section with what follows from the model and the memory beside its weights.
 
-        Args:
-            find_model: reads the model.
-            find_memory: computes that memory, for the key that errors are about.
+        `find_memory` computes that memory, for the key that errors are about.
         """
         return self
 
     def config(self, pool_tokens: int) -> ServerConfig:
         """The server's settings with a pool of `pool_tokens` tokens; user code is not loaded.
 
-        Raises:
-            InputError: `scheduler.KEY: reason`, if a real server would refuse to start.
+        Raises InputError: `scheduler.KEY: reason`, if a real server would refuse to start.
         """
         raise NotImplementedError
 
     def of_rank(self, num_ranks: int) -> Self:
         """The settings of each of several ranks that step together.
 
-        Args:
-            num_ranks: at least 2.
+        There are at least 2.
 
-        Raises:
-            InputError: `scheduler.KEY: reason`, if there is not enough for each rank.
+        Raises InputError: `scheduler.KEY: reason`, if there is not enough for each rank.
         """
         return self
 
@@ -251,17 +240,14 @@ class ServerSection(StrictModel):
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
         """The layers of each stage of a pipeline.
 
-        Raises:
-            InputError: there are more stages than layers.
+        Raises InputError: there are more stages than layers.
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
 
     def pipeline_config(self, config: Any, num_stages: int) -> Any:
         """The settings of a server whose model is a pipeline.
 
-        Args:
-            config: the result of `config`.
-            num_stages: at least 2.
+        `config` is the result of `config`; there are at least 2 stages.
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
 
@@ -279,10 +265,8 @@ class ServerSection(StrictModel):
     def with_role(self, config: Any, role: str, model: "ModelShape | None") -> Any:
         """The settings of a server of this role.
 
-        Args:
-            config: the result of `config`.
-            role: which part of each request it computes, see `sim.engine.server_config`.
-            model: the model, if its shape is known.
+        `config` is the result of `config`; for roles see `sim.engine.server_config`. `model` is
+        None if its shape is not known.
         """
         if role == BOTH:
             return config
@@ -292,13 +276,10 @@ class ServerSection(StrictModel):
     def with_user_code(self, config: Any, base_dir: Path, fail_at: FailAt) -> Any:
         """The settings with the user's own classes loaded.
 
-        Args:
-            config: the result of `config`.
-            base_dir: the scenario's folder.
-            fail_at: makes errors about keys; it is also called during the run.
+        `config` is the result of `config`. `fail_at` makes errors about keys; it is also called
+        during the run.
 
-        Raises:
-            InputError: made by `fail_at`: a class cannot be loaded.
+        Raises InputError: made by `fail_at`: a class cannot be loaded.
         """
         return config
 

@@ -79,9 +79,7 @@ def _dump(value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
 def load_family(name: str, folder: Path) -> Family:
     """The family of this name. Its class is loaded once.
 
-    Args:
-        name: `module:Class`.
-        folder: searched after Python's own path.
+    `name` is `module:Class`; `folder` is searched after Python's own path.
     """
     source = find_module(name.partition(":")[0], folder)
     before, family = _LOADED.get(name, (source, None))

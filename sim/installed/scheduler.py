@@ -11,10 +11,10 @@ from typing import Any
 from sim.core.batch import ForwardMode
 from sim.core.errors import require
 from sim.core.request import RequestSpec, Status
+from sim.engine.parts import Role
 from sim.engine.records import Decision, Launch, RequestRecord
 from sim.engine.request import OutputTokens, Request
-from sim.engine.results import RowLaunch
-from sim.engine.role import Role
+from sim.engine.rows import RowLaunch
 from sim.engine.running_batch import KVMemory
 from sim.engine.scheduler import BaseScheduler
 from sim.installed.process import EngineServer

@@ -249,7 +249,6 @@ class Parallelism(NamedTuple):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of a replica."""
         return self.tp * self.dp * self.pp
 
 

@@ -45,7 +45,6 @@ class Curve:
 
     @classmethod
     def through(cls, points: Mapping[float, float]) -> "Curve":
-        """The extended curve through points in any order."""
         knots = sorted(points)
         return cls(knots, [points[x] for x in knots])
 
@@ -78,11 +77,10 @@ def _knot_at_half(knots: Sequence[float]) -> int:
 def bracket(knots: Sequence[float], x: float) -> tuple[int, int, float]:
     """Two knots to interpolate between at `x`, for curves whose values are curves themselves.
 
-    Returns:
-        The index of the lower knot, the index of the upper one, and the share of the way from the
-        lower to the upper one at which `x` lies. On a knot both indices are that knot's and the
-        share is 0. Outside of the knots, the two knots are those that an extended `Curve` uses, and
-        the share is below 0 or above 1.
+    Returns the index of the lower knot, the index of the upper one, and the share of the way from
+    the lower to the upper one at which `x` lies. On a knot both indices are that knot's and the
+    share is 0. Outside of the knots, the two knots are those that an extended `Curve` uses, and the
+    share is below 0 or above 1.
     """
     index = bisect_right(knots, x) - 1
     last = len(knots) - 1

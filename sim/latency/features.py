@@ -33,7 +33,6 @@ class StepFeatures:
         num_group_tokens: new tokens of the step over all ranks that step together, and those of the
             batches that ranks without work run; 0: there is one rank.
         max_rank_tokens: new tokens of the rank with the most; 0: there is one rank.
-        group_prefills: whether any rank of the group has prefill rows.
         num_draft_tokens: draft tokens that all decode rows together verify.
     """
 
@@ -204,7 +203,6 @@ class StepFeatures:
 
 
 def step_features(batch: Batch) -> StepFeatures:
-    """Features of a step that is about to run."""
     rows = tuple([(row.prefix_len, row.extend_len) for row in batch.prefill])
     num_loaded = sum([row.load_tokens for row in batch.prefill])
     return _features(

@@ -132,7 +132,6 @@ HARDWARE: Mapping[str, Hardware] = {
 
 
 def load_hardware(name: str) -> Hardware:
-    """The accelerator of that name."""
     if name not in HARDWARE:
         raise InputError(unknown_name("hardware", name, HARDWARE), key=("hardware",))
     return HARDWARE[name]

@@ -196,7 +196,6 @@ class HostTimes:
 
 
 def read_host_times(path: Path) -> HostTimes:
-    """Read a file of host times."""
     data = read_json_object(path)
     if data.get("format") != _FORMAT:
         raise InputError(f"{path}: format: must be {_FORMAT}, got {data.get('format')!r}")

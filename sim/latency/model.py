@@ -14,11 +14,9 @@ class RangeExit(NamedTuple):
     """One quantity of one mode that was outside its measured range.
 
     Attributes:
-        mode: the steps' forward mode.
         feature: the quantity's name.
         num_steps: steps in which it was outside.
         lowest, highest: its least and its greatest value in those steps.
-        low, high: the ends of the measured range.
     """
 
     mode: str
@@ -49,8 +47,6 @@ class RangeReport:
     """How many steps of a run lay outside its latency model's ranges.
 
     Attributes:
-        num_steps: all steps of the run.
-        num_outside: steps with any quantity outside its range.
         exits: the quantities that were outside, grouped by mode. The mode that was outside first
             comes first.
     """
@@ -61,7 +57,6 @@ class RangeReport:
 
     @classmethod
     def merged(cls, reports: Iterable["RangeReport"]) -> "RangeReport":
-        """The reports of several servers as one."""
         num_steps = num_outside = 0
         exits: dict[tuple[str, str], RangeExit] = {}
         for report in reports:
@@ -106,8 +101,7 @@ class LatencyModel(Protocol):
     def step_ns(self, step: StepFeatures) -> StepTime:
         """Time of the next step.
 
-        Raises:
-            InputError: the model has no time for this step (a recording that ended).
+        Raises InputError: the model has no time for this step (a recording that ended).
         """
         ...
 
@@ -118,8 +112,7 @@ class LatencyModel(Protocol):
         array equals what `step_ns` gives for step i, to the bit. Both have shape [k] with
         1 <= k <= num_steps; k is less only where a recording ends, or its launch time changes.
 
-        Raises:
-            InputError: as `step_ns`, for the first step.
+        Raises InputError: as `step_ns`, for the first step.
         """
         ...
 

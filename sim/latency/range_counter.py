@@ -143,7 +143,6 @@ class MeasuredSpans(NamedTuple):
     rows: Span | None = None
 
     def limits(self) -> Limits:
-        """The limits of each mode of steps."""
         every = [Limit("tokens of a step", _num_tokens, *self.tokens)]
         if self.rows:
             every.append(Limit("rows of a step", _num_rows, *self.rows))

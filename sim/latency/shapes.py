@@ -132,7 +132,6 @@ class ModelShape:
         head: the output head, which every sampling row is multiplied with.
         num_other_parameters: norms, biases and learned positions. They are in no matrix product,
             and cost too little time to be measured.
-        dtype_bytes: bytes of a weight that is not quantised.
     """
 
     name: str

@@ -180,7 +180,6 @@ class StagedLatency(LatencyWrapper):
         return len(self._layers_before)
 
     def stages_ns(self, step: StepFeatures, device_ns: int) -> list[int]:
-        """What each stage has of the device time of a step."""
         head_ns = 0 if self._head_ns is None else min(self._head_ns(step), device_ns)
         of_layers_ns = device_ns - head_ns
         ends_ns = [of_layers_ns * layers // self._num_layers for layers in self._layers_before]

@@ -12,7 +12,7 @@ from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
 from sim.metrics.latencies import finished_mask, request_latencies, statistics, status_mask
 from sim.metrics.rates import (
-    Served,
+    RunRates,
     admitted_mask,
     hit_rate_pct,
     max_wait_ms,
@@ -43,10 +43,10 @@ class GroupRows(NamedTuple):
     admitted: Bools
     latencies_ms: dict[str, Float64]
     wait_ns: Int64
-    served: Served
+    served: RunRates
 
 
-def group_metrics(log: RunLog, rates: Served | None = None) -> dict[str, Any]:
+def group_metrics(log: RunLog, rates: RunRates | None = None) -> dict[str, Any]:
     """`tenants`, `jain_ttft`, `jain_throughput`, `slowest_5pct_ttft_share_pct`, `hot`, `cold`.
 
     If no request has a tenant, `tenants` is empty and Jain's indices are None.
@@ -93,7 +93,7 @@ def jain_index(values: Float64) -> float | None:
     return min(index, math.nextafter(1.0, 0.0))
 
 
-def group_rows(log: RunLog, rates: Served) -> GroupRows:
+def group_rows(log: RunLog, rates: RunRates) -> GroupRows:
     """The columns of a log's requests, for `group`."""
     requests = log.requests
     return GroupRows(

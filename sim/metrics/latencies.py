@@ -104,11 +104,7 @@ def quantiles(
 
 
 class _Samples:
-    """Samples in ascending order, piece by piece.
-
-    Attributes:
-        number: how many there are.
-    """
+    """Samples in ascending order, piece by piece."""
 
     def __init__(self, values: Float64 | Narrow, counts: Narrow | None, unit: int = 1) -> None:
         self._counts, self._unit = counts, unit
@@ -134,7 +130,6 @@ class _Samples:
         )
 
     def sum_of(self, function: Callable[[Float64], Float64]) -> float:
-        """The sum over all samples."""
         return math.fsum(
             float((function(values) * weights).sum()) for values, weights in self._pieces()
         )

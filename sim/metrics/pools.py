@@ -10,7 +10,7 @@ from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.engine.server_config import PREFILL
 from sim.metrics.groups import Group, group, group_rows
 from sim.metrics.latencies import finished_mask, statistics
-from sim.metrics.rates import Served, duration_s, occupancy_metrics, ratio
+from sim.metrics.rates import RunRates, duration_s, occupancy_metrics, ratio
 from sim.metrics.registry import PHASES, POOL_METRICS
 from sim.metrics.series import (
     SingleSteps,
@@ -179,7 +179,7 @@ def sizes_of_pool(log: RunLog, pool: LoggedPool) -> tuple[StepSeries, StepSeries
     )
 
 
-def pool_metrics(log: RunLog, rates: Served) -> dict[str, Any]:
+def pool_metrics(log: RunLog, rates: RunRates) -> dict[str, Any]:
     """`pools`: the metrics of each server pool, by name; empty if all servers are alike.
 
     `log` is the whole log; rates of requests are of what `rates` has.
@@ -190,7 +190,7 @@ def pool_metrics(log: RunLog, rates: Served) -> dict[str, Any]:
     return {"pools": {pool.name: _metrics(log, rates, pool, work) for pool in log.pools}}
 
 
-def _metrics(log: RunLog, rates: Served, pool: LoggedPool, work: SingleSteps) -> Group:
+def _metrics(log: RunLog, rates: RunRates, pool: LoggedPool, work: SingleSteps) -> Group:
     measured = log.measured()
     steps = measured.steps.rows(pool.mask(measured.steps.replica))
     of_pool: Group = {

@@ -8,7 +8,7 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_S
 from sim.metrics.pools import mean_servers, span_of
-from sim.metrics.rates import Served, ratio
+from sim.metrics.rates import RunRates, ratio
 from sim.runlog import RunLog
 from sim.runlog.servers import LoggedPool
 
@@ -20,8 +20,6 @@ class Work(NamedTuple):
 
     Attributes:
         busy_s: how long the device worked on them.
-        num_steps: how many there were.
-        decode_rows: the decode rows of each step.
         prefill_tokens: the prompt tokens of all these steps together.
         context_tokens: what the decode rows of one step attend to; the mean over the steps.
     """
@@ -58,7 +56,6 @@ AMOUNTS: Mapping[str, Amount] = {
 
 
 def amounts_of(work: Work) -> Mapping[str, Float64]:
-    """The `AMOUNTS` of each row."""
     tokens, rows, steps = work.prefill_tokens, work.decode_rows, work.num_steps
     decode_s = np.where(tokens > 0, 0.0, work.busy_s)
     found = {
@@ -90,14 +87,13 @@ class ServerPower(NamedTuple):
     joules: Mapping[str, float]
 
     def energy_j(self, work: Work) -> Float64:
-        """The energy of each row of steps."""
         amounts = amounts_of(work)
         taken = [joules * amounts[name] for name, joules in self.joules.items()]
         limit_j: Float64 = self.limit_w * work.busy_s
         return np.minimum(np.sum(taken, axis=0), limit_j) if taken else 0 * limit_j
 
 
-def power_metrics(log: RunLog, rates: Served) -> dict[str, Any]:
+def power_metrics(log: RunLog, rates: RunRates) -> dict[str, Any]:
     """`mean_power_w`, `energy_kwh`, `joules_per_output_token` and `joules_per_token`.
 
     They are about the log's window, or else the time from the first arrival to the last finish.

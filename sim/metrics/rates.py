@@ -64,8 +64,7 @@ def hit_rate_over_time(log: RunLog) -> tuple[Float64, Float64]:
     There is one window for every 50 requests, but at least 8 and at most 40. Windows without
     requests are left out.
 
-    Returns:
-        The middles of the windows in ns and their hit rates in percent, both [num_windows].
+    Returns the middles of the windows in ns and their hit rates in percent, both [num_windows].
     """
     admitted = admitted_mask(log.requests)
     at_ns = log.requests.scheduled_ns[admitted]
@@ -98,7 +97,7 @@ def occupancy_metrics(steps: StepColumns) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class RunRates:
     """Amounts for each request, [num_requests].
 
     Attributes:
@@ -114,7 +113,7 @@ class Served:
     duration_s: float | None
 
 
-def served(log: RunLog) -> Served:
+def served(log: RunLog) -> RunRates:
     """What was done for the log's requests.
 
     Without a window, a request counts if it finished, and rates divide by the time from the first
@@ -128,7 +127,7 @@ def served(log: RunLog) -> Served:
     requests = log.measured().requests
     finished = finished_mask(requests)
     latency_ms = request_latencies(requests).e2e_latency_ms[finished]
-    return Served(
+    return RunRates(
         requests,
         finished,
         np.where(finished, requests.prompt_tokens, 0),
@@ -138,7 +137,7 @@ def served(log: RunLog) -> Served:
     )
 
 
-def _served_within(log: RunLog, begin_ns: int, end_ns: int) -> Served:
+def _served_within(log: RunLog, begin_ns: int, end_ns: int) -> RunRates:
     requests = log.requests
     first_ns, finish_ns = requests.first_token_ns, requests.finish_ns
     ended = finish_ns != NOT_YET_NS
@@ -151,7 +150,7 @@ def _served_within(log: RunLog, begin_ns: int, end_ns: int) -> Served:
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(finish_ns > first_ns, made_ns / (finish_ns - first_ns), 0.0)
     later = np.maximum(requests.output_tokens - 1, 0) * share
-    return Served(
+    return RunRates(
         requests,
         finished_mask(requests) & (finish_ns >= begin_ns) & (finish_ns < end_ns),
         np.where(begun, requests.prompt_tokens, 0),
@@ -192,9 +191,8 @@ def is_saturated(log: RunLog) -> bool | None:
     If servers are disaggregated, a request counts as waiting for all of its TTFT but its
     prefill: it may wait for either server, and for the links. Condition 3 is about the prefill.
 
-    Returns:
-        None if that cannot be decided: fewer than 40 requests were not rejected, or all of these
-        arrived at once.
+    Returns None if that cannot be decided: fewer than 40 requests were not rejected, or all of
+    these arrived at once.
     """
     measured = log.measured()
     requests = measured.requests

@@ -35,7 +35,6 @@ class Metric:
         name: its key in a summary: `p99_ttft_ms`.
         label: its name on axes and in captions: `p99 TTFT`.
         unit: unit of its values; empty: it has none.
-        definition: one sentence.
         heading: its name in text tables: `TTFT p99`; empty: the label.
         table_unit: its unit in text tables; None: `unit`.
     """
@@ -87,7 +86,6 @@ class Latency:
         heading: its name in text tables.
         words: its full name: `time to first token`.
         samples: what its statistics are over: `finished requests`.
-        statistics: the statistics that a summary has.
     """
 
     name: str

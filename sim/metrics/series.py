@@ -29,7 +29,6 @@ class SingleSteps(NamedTuple):
     num_decode_tokens: Int64
 
     def where(self, mask: Bools) -> "SingleSteps":
-        """The steps where `mask` is true."""
         return SingleSteps(*(column[mask] for column in self))
 
 

@@ -22,7 +22,7 @@ from sim.metrics.latencies import (
 from sim.metrics.pools import handover_metrics, phases, pool_metrics
 from sim.metrics.power import power_metrics
 from sim.metrics.rates import (
-    Served,
+    RunRates,
     admitted_mask,
     hit_rate_pct,
     is_saturated,
@@ -111,7 +111,7 @@ def _window(log: RunLog) -> Summary:
     return {"window": {"begin_s": begin_s, "end_s": end_s}}
 
 
-def _throughput(requests: RequestColumns, finished: Bools, rates: Served) -> Summary:
+def _throughput(requests: RequestColumns, finished: Bools, rates: RunRates) -> Summary:
     seconds = rates.duration_s
     num_input, num_output = rates.input_tokens.sum().item(), rates.output_tokens.sum().item()
     return {
@@ -144,7 +144,7 @@ def _statistics(
     return {f"{name}_{latency.name}_ms": found[name] for name in latency.statistics}
 
 
-def _goodput(good: Bools | None, rates: Served, slo: Slo | None) -> Summary:
+def _goodput(good: Bools | None, rates: RunRates, slo: Slo | None) -> Summary:
     if slo is None or good is None:
         return {"goodput_slos_ms": {}, "request_goodput": None, "slo_attainment": None}
     limits_ms = slo.limits_ms()

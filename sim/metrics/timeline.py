@@ -23,7 +23,6 @@ class Timeline:
     """Means over equal windows from the run's start to its end; arrays of one length.
 
     Attributes:
-        t_s: start of each window.
         waiting: requests in the queues of all replicas.
         used_tokens, evictable_tokens, free_tokens: of the replicas' KV pools.
     """

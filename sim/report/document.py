@@ -55,7 +55,6 @@ def data_script(data: Any) -> str:
 
 @cache
 def page_file(name: str) -> str:
-    """The text of a file in `page_files`."""
     return files("sim.report").joinpath("page_files", name).read_text(encoding="utf-8")
 
 
@@ -66,8 +65,7 @@ _FILE = "package_data/plotly.min.js"
 def plotly_bytes() -> bytes:
     """The script.
 
-    Raises:
-        InputError: the package is not installed as `requirements.lock` says.
+    Raises InputError: the package is not installed as `requirements.lock` says.
     """
     # The package itself is not imported: that takes longer than reading the file.
     found = find_spec("plotly")

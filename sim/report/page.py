@@ -17,15 +17,14 @@ from sim import __version__
 from sim.core.errors import InputError
 from sim.core.files import atomic_path, make_folder, remove_file, write_text
 from sim.metrics.latencies import slo_limits
-from sim.report.capacity_front import front_lines, loads_table
+from sim.report.capacity_tables import front_lines, loads_table
 from sim.report.confidence_text import confidence_lines
 from sim.report.document import data_script, document, page_file, plotly_bytes
 from sim.report.figures.marks import Picture
-from sim.report.figures.plan import draw_plan
 from sim.report.figures.plot_parts import Drawn
 from sim.report.figures.render import figure_bytes, matplotlib_figure
 from sim.report.figures.run import draw_run
-from sim.report.figures.tune import draw_tune
+from sim.report.figures.searches import draw_plan, draw_tune
 from sim.report.plots import draw_report, report_section
 from sim.report.run_folder import SUMMARY, read_run
 from sim.report.search_tables import (
@@ -202,7 +201,6 @@ def write_report(page: Page, folder: Path) -> list[Path]:
 
 
 def folder_page(folder: Path) -> Page:
-    """The page, with its pictures."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder of a run, a sweep or a search")
     if (folder / RESULTS).exists():

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.core.batch import ForwardMode
+from sim.core.packed import open_text
 from sim.core.request import Status
 from sim.metrics.rates import log_end_ns
 from sim.report.timeline import RequestActivity, ServerActivity, SpanKind, StepSpan
 from sim.runlog import NOT_YET_NS, RunLog
-from sim.runlog.json_lines import open_text
 
 MAX_REQUESTS = 2_000
 

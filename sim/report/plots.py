@@ -61,9 +61,8 @@ def draw_plot(data: SweepResults, plot: Plot) -> Drawn:
 def report_section(content: Mapping[str, Any], data: SweepResults) -> ReportSection:
     """What a `report` section says, checked against the sweep that it is about.
 
-    Raises:
-        InputError: it is not a valid section, or names a key or metric that the sweep lacks; the
-            message begins with the key path.
+    Raises InputError: it is not a valid section, or names a key or metric that the sweep lacks; the
+    message begins with the key path.
     """
     try:
         section = ReportSection.model_validate(content)
@@ -168,7 +167,6 @@ def _first_other(keys: Sequence[str], key: str) -> tuple[str, ...]:
 
 
 def _against(data: SweepResults, key: str, lines: tuple[str, ...]) -> Plot:
-    """The plot against a key with numbers."""
     if makes_load(key):
         limits = [name for name in data.slo_limits if name != _TTFT]
         return LoadPlot(kind="load", x=key, y=(default_metric(data), _TTFT, *limits), lines=lines)

@@ -34,7 +34,6 @@ _CSV_ROWS = 1_000
 
 
 def timeline_name(pool: str) -> str:
-    """The file with the timeline of a server pool."""
     return f"timeline-{pool}.csv"
 
 

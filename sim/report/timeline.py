@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from sim import __version__
 from sim.core.errors import InputError
+from sim.core.packed import Line
 from sim.core.request import Status
 from sim.core.units import NS_PER_S
 from sim.report.document import data_script, document, page_file
-from sim.runlog.json_lines import Line
 from sim.tables.table import counted, number
 
 

@@ -13,8 +13,8 @@ from sim.core.errors import InputError
 from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
 from sim.engine.records import RequestRecord, StepState
+from sim.engine.request import TokenClock
 from sim.engine.running_batch import DecodeRun
-from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import (
     NOT_YET_NS,
     FurtherTimes,
@@ -111,7 +111,6 @@ class StepRun:
         batch, state: the first step's batch, and the server's state right after its decision.
         decided_ns, host_ns: when the first step was decided, and its host time.
         launch_ns: how long the host launches the first step's kernels.
-        start_ns, first_end_ns: when the device starts and ends the first step.
         further: the fast-forwarded steps, or None.
     """
 
@@ -172,12 +171,7 @@ _at_last = attrgetter(*_KNOWN_AT_LAST)
 
 
 class RunLogBuilder:
-    """Collects requests and steps while they happen.
-
-    Attributes:
-        num_over: requests that have ended.
-        num_step_rows: rows of steps.
-    """
+    """Collects requests and steps while they happen."""
 
     def __init__(self) -> None:
         self._rids: list[str] = []

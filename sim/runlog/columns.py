@@ -170,7 +170,6 @@ class FurtherTimes(NamedTuple):
 
     Attributes:
         waited_ns: from the end of the step before until the step began.
-        device_ns: from its begin to its end.
     """
 
     waited_ns: NarrowColumn
@@ -236,7 +235,6 @@ class RunLog:
 
     @property
     def has_drafts(self) -> bool:
-        """Whether the servers speculate."""
         return self._some_has("num_speculative_tokens")
 
     def _some_has(self, key: str) -> bool:
@@ -365,7 +363,6 @@ def _joined(columns: Sequence[NarrowColumn]) -> Int64:
 
 
 def _request_column(columns: Sequence[Any], order: Int64) -> Int64 | list[str]:
-    """The rows of all parts, in this order."""
     if isinstance(columns[0], list):
         texts = [text for column in columns for text in column]
         return [texts[place] for place in order.tolist()]

@@ -18,10 +18,10 @@ from typing import Any, TextIO, cast
 
 from sim.core.batch import Rids
 from sim.core.files import check_target
-from sim.engine.replay.decision import decode_crc, describe_decision
+from sim.core.packed import Line, open_text, to_json_line
+from sim.engine.logged_decision import decode_crc, describe_decision
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
-from sim.runlog.json_lines import Line, open_text, to_json_line
 from sim.runlog.servers import FleetLog, LoggedPool
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -97,15 +97,10 @@ def request_line(
 ) -> Line:
     """The line of one request.
 
-    Args:
-        rid: the request's id.
-        times_ns: when it arrived, got its first token, and finished; a negative time means that
-            the event never happened.
-        counts: of tokens and steps, by key.
-        status: a value of `core.request.Status`.
-        warm_up: no metric counts it.
-        place: the keys that tell its server, see `place`.
-        measured: further keys, as those of a real run.
+    `times_ns` are when it arrived, got its first token, and finished; a negative time means that
+    the event never happened. `counts` are of tokens and steps, by key; `status` is a value of
+    `core.request.Status`; `place` has the keys that tell its server (see `place`); `measured` has
+    further keys, as those of a real run.
     """
     arrival_ns, first_token_ns, finish_ns = times_ns
     return {
@@ -213,7 +208,6 @@ class StepLines:
             self._parts[server].write(decoder.decode(unpacker.decompress(piece)))
 
     def in_order(self) -> Iterable[str]:
-        """The lines of all servers in order of start."""
         for part in self._parts:
             part.seek(0)
         if len(self._parts) == 1:

@@ -4,9 +4,15 @@ A run log is a decision log with measured times in each step, a first line that 
 device and the model, and a last line that shows that the file is complete. A profile's log has
 measured points in place of steps and requests. docs/reference/run-log.md explains the keys. The
 decisions of decision logs are read here, too.
+
+Servers without a log of their steps have measured times of real requests: a file with one JSON line
+for each, `rid`, `arrival_s`, `first_token_s`, `finish_s`, `prompt_tokens`, `output_tokens`, and
+`scheduled_s` if it is known. Times count from the start of the run. A request that failed has no
+`finish_s`.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import zip_longest
@@ -17,12 +23,13 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
-from sim.core.errors import InputError, describe
+from sim.core.errors import InputError, describe, shorten
+from sim.core.packed import Line, numbered_lines, open_text, to_json_line
+from sim.core.units import NS_PER_S, seconds_to_ns
+from sim.engine.logged_decision import Divergence
 from sim.engine.records import RequestRecord
-from sim.engine.replay.decision import Divergence
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.runlog.decisions import request_line, time_or_null
-from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.line_types import (
     DECISION_LINES,
     FLEET_LINES,
@@ -53,7 +60,6 @@ class RecordedRun:
 
     Attributes:
         path: the file that was read; empty for a run that is not on disk.
-        meta: the first line.
         steps: steps in order of launch.
         points: measured compositions of a profile, in order of measurement.
         requests: requests in order of arrival.
@@ -122,7 +128,6 @@ def measured_request_line(
 
 
 def read_run_log(path: Path) -> RecordedRun:
-    """Read a log to its end."""
     by_kind: dict[str, list[Line]] = {kind: [] for kind in RUN_LINES}
     meta: Line | None = None
     num_lines, end = 0, None
@@ -238,9 +243,8 @@ def decision_lines(path: Path) -> Iterator[Line]:
 def read_lives(path: Path) -> Callable[[int, int], tuple[int, int]]:
     """Which replica a step or a request of a log belongs to, if replicas come and go.
 
-    Returns:
-        A function from the number of a replica and a time to that number, and how often the replica
-        had come up before that time.
+    Returns a function from the number of a replica and a time to that number, and how often the
+    replica had come up before that time.
     """
     ups: dict[int, list[int]] = {}
     for number, line in numbered_lines(path):
@@ -269,3 +273,103 @@ def first_difference(
             return Divergence(f"step {number}", tuple(fields), a, b, before)
         before = b
     return None
+
+
+_TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+_COUNTS = ("prompt_tokens", "output_tokens")
+# 1e18 ns: a difference of two such times still fits 64 bits.
+MAX_MEASURED_S = 10**9
+
+_MAX_COUNT = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """One row for each request, in order of arrival. Arrays have shape [num_requests].
+
+    Times are ns since the start of the run; `NOT_YET_NS` means never, or not known.
+    """
+
+    rid: list[str]
+    arrival_ns: Int64
+    scheduled_ns: Int64
+    first_token_ns: Int64
+    finish_ns: Int64
+    prompt_tokens: Int64
+    output_tokens: Int64
+
+    def __len__(self) -> int:
+        return len(self.rid)
+
+
+def read_measured(path: Path) -> MeasuredRun:
+    """Read a measured run, plain or gzipped."""
+    rows = [_row(line, f"{path}:{number}") for number, line in numbered_lines(path)]
+    if not rows:
+        raise InputError(f"{path}: has no request")
+    rows.sort(key=lambda row: row[1])
+    rid, *numbers = zip(*rows, strict=True)
+    twice = next((name for name, count in Counter(rid).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"{path}: rid: {describe(twice)} occurs twice")
+    return MeasuredRun(list(rid), *(np.array(column, dtype=np.int64) for column in numbers))
+
+
+def write_measured(run: MeasuredRun, path: Path) -> None:
+    """Write a measured run; compressed if the name ends in `.gz`."""
+    with open_text(path) as file:
+        file.writelines(to_json_line(line) for line in _lines(run))
+
+
+def _lines(run: MeasuredRun) -> Iterator[dict[str, object]]:
+    times = (run.arrival_ns, run.scheduled_ns, run.first_token_ns, run.finish_ns)
+    for i, rid in enumerate(run.rid):
+        line: dict[str, object] = {"rid": rid}
+        for key, column in zip(_TIMES, times, strict=True):
+            if column[i] != NOT_YET_NS:
+                line[key] = int(column[i]) / NS_PER_S
+        line["prompt_tokens"] = int(run.prompt_tokens[i])
+        line["output_tokens"] = int(run.output_tokens[i])
+        yield line
+
+
+def _row(line: Line, where: str) -> tuple[str, int, int, int, int, int, int]:
+    """The values of one request, in the order of MeasuredRun's fields."""
+    unknown = line.keys() - {"rid", *_TIMES, *_COUNTS}
+    if unknown:
+        raise InputError(f"{where}: {shorten(min(unknown))}: unknown key")
+    rid = line.get("rid")
+    if not isinstance(rid, str) or not rid or not rid.isprintable():
+        raise InputError(f"{where}: rid: must be printable text, got {describe(rid)}")
+    arrival, scheduled, first, finish = (_time_ns(line, key, where) for key in _TIMES)
+    if arrival == NOT_YET_NS:
+        raise InputError(f"{where}: arrival_s: is required")
+    known = [t for t in (arrival, scheduled, first, finish) if t != NOT_YET_NS]
+    if known != sorted(known):
+        raise InputError(f"{where}: times out of order: must be ordered as {', '.join(_TIMES)}")
+    prompt_tokens, output_tokens = (_count(line, key, where) for key in _COUNTS)
+    return rid, arrival, scheduled, first, finish, prompt_tokens, output_tokens
+
+
+def _time_ns(line: Line, key: str, where: str) -> int:
+    value = line.get(key)
+    if value is None:
+        return NOT_YET_NS
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value < MAX_MEASURED_S
+    ):
+        return seconds_to_ns(value)
+    raise InputError(
+        f"{where}: {key}: must be seconds from 0 to {MAX_MEASURED_S:.0e}, got {describe(value)}"
+    )
+
+
+def _count(line: Line, key: str, where: str) -> int:
+    value = line.get(key)
+    if type(value) is int and 0 <= value <= _MAX_COUNT:
+        return value
+    raise InputError(
+        f"{where}: {key}: must be a whole number from 0 to 2**40, got {describe(value)}"
+    )

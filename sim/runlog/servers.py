@@ -39,11 +39,8 @@ class LoggedPool(NamedTuple):
     """A server pool of a run.
 
     Attributes:
-        name: the pool's name.
         role: what its servers compute, see `sim.engine.server_config`.
         first: number of its first server, or rank of one, in the log.
-        num_replicas: its servers.
-        num_ranks: ranks of each server.
         meta: what else the log's meta data say of its servers.
     """
 
@@ -75,7 +72,6 @@ class LoggedPool(NamedTuple):
         return self.name if self.role in {BOTH, self.name} else f"{self.name} ({self.role})"
 
     def has(self, number: int) -> bool:
-        """Whether this number of the log is one of its servers."""
         return self.first <= number < self.end
 
     def mask(self, numbers: Int64) -> Bools:
@@ -132,12 +128,7 @@ class ReplicaSpan(NamedTuple):
 
 
 class FleetLog(NamedTuple):
-    """What happened to the replicas of a run.
-
-    Attributes:
-        events: in order of time.
-        gpus: GPUs of each replica, by number.
-    """
+    """What happened to the replicas of a run."""
 
     events: Sequence[FleetEvent]
     gpus: Sequence[int]
@@ -157,7 +148,6 @@ class FleetLog(NamedTuple):
         return {"events": events, "gpus": list(self.gpus)}
 
     def lines(self) -> Iterable[dict[str, Any]]:
-        """The lines of a decision log."""
         for t_ns, replica, state in self.events:
             yield {"kind": FLEET, "replica": replica, "t_ns": t_ns, "state": state.value}
 

@@ -9,13 +9,13 @@ from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
 from sim.core.files import located
+from sim.core.packed import Line, numbered_lines
 from sim.engine.acceptance import (
     Acceptance,
     AcceptanceByPosition,
     RecordedAcceptance,
     probability_for,
 )
-from sim.runlog.json_lines import Line, numbered_lines
 from sim.validation import KeysError, StrictModel
 
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -90,7 +90,6 @@ class AcceptanceSection(StrictModel):
             )
 
     def _by_position(self, num_drafts: int) -> list[float]:
-        """The probability of each draft token."""
         if self.rate is not None:
             return [self.rate] * num_drafts
         if self.mean_length is not None:

@@ -43,7 +43,6 @@ class BuiltScenario:
     """Everything a run needs.
 
     Attributes:
-        loaded: the scenario it was built from.
         scheduler: settings of every replica.
         latencies: a latency model for each replica, or a tuple with one for each of its ranks. Each
             has its own because a latency model may have state.
@@ -111,7 +110,6 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 
 
 def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> BuiltScenario:
-    """The servers of a scenario, or of one of its pools."""
     scenario, base_dir = loaded.scenario, loaded.base_dir
     section = scenario.scheduler.of_role(role)
     scenario = scenario.model_copy(update={"scheduler": section})
@@ -220,7 +218,6 @@ def _num_layers(model: "ModelShape | None", latency: LatencyModel) -> int:
 def _stage_layers(
     scenario: Scenario, model: "ModelShape | None", kernels: LatencyModel
 ) -> Sequence[int]:
-    """The layers of each stage."""
     stages = parallelism(scenario.latency).pp
     return scenario.scheduler.stage_layers(_num_layers(model, kernels), stages)
 
@@ -233,12 +230,6 @@ def check_packages(loaded: LoadedScenario) -> None:
 
             with located_errors(each):
                 installed_version()
-
-
-def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
-    """The scheduler's settings. The pool size is derived if the scenario does not give it."""
-    pool_tokens = size_of_pool(ServedModel.of(scenario, base_dir))
-    return scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
 
 
 def scheduler_config_with_pool(

@@ -150,7 +150,6 @@ class Sections:
 
     @property
     def top_level(self) -> Collection[str]:
-        """The keys at the top."""
         keys: Collection[str] = self._resolve(self.root)["properties"].keys()
         return keys
 

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 def size_of_pool(served: ServedModel) -> int:
     """The pool size: as given, or the whole pages that fit beside the weights, in tokens.
 
-    Raises:
-        InputError: the model does not fit into its GPUs, also if the size is given; or nothing says
-            what fits.
+    Raises InputError: the model does not fit into its GPUs, also if the size is given; or nothing
+    says what fits.
     """
     section, latency = served.scenario.scheduler, latency_section(served.scenario)
     if section.pool_tokens is not None:

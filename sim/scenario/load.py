@@ -46,7 +46,6 @@ class LoadedScenario:
     Attributes:
         path: its file, as given; for text that is in no file, the text's name.
         base_dir: the folder that paths in the scenario are relative to.
-        content_hash: see `content_hash`.
         raw: the data before validation, with options applied.
         pools: for each server pool, in the order in which servers are numbered, the scenario that
             its servers alone would have.
@@ -77,8 +76,7 @@ def load_scenario(path: Path | str, overrides: Overrides = ()) -> LoadedScenario
     Overrides are `key.path=value` options, or values by key path, applied in order; paths in them
     are relative to the current folder.
 
-    Raises:
-        InputError: `file.yaml:LINE: key.path: reason`, the first problem in reading order.
+    Raises InputError: `file.yaml:LINE: key.path: reason`, the first problem in reading order.
     """
     path = Path(path)
     text = read_yaml_file(path)

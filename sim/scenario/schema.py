@@ -300,5 +300,4 @@ class Scenario(StrictModel):
 
     @property
     def most_replicas(self) -> int:
-        """The most replicas that there are at any time."""
         return self.replicas if self.autoscale is None else self.autoscale.max_replicas

@@ -29,7 +29,6 @@ _MAX_IDLE_S = 10**7
 
 class _RouterSection(StrictModel):
     def parameters(self) -> Mapping[str, object]:
-        """The parameters of the router's constructor."""
         return self.model_dump(exclude={"kind"})
 
     @property

@@ -104,8 +104,7 @@ class YamlDocument:
 def read_yaml_file(path: Path) -> str:
     """The text of a scenario file.
 
-    Raises:
-        InputError: the file is missing, a folder, too large or not UTF-8, or cannot be read.
+    Raises InputError: the file is missing, a folder, too large or not UTF-8, or cannot be read.
     """
     try:
         with open_file(path) as file:

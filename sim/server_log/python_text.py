@@ -47,8 +47,7 @@ class LogFormatError(Exception):
 def read_value(text: str, start: int) -> tuple[object, int]:
     """Parse the value that begins at `start`; returns it and the position after it.
 
-    Raises:
-        LogFormatError: no value begins there.
+    Raises LogFormatError: no value begins there.
     """
     return _Reader(text).value(start, depth=0)
 

@@ -1,7 +1,8 @@
-"""Reads a server's log from beginning to end, and keeps account of its lines."""
+"""Reads a server's log from beginning to end, in one file or in those of its rotation."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from sim.core.errors import shorten
@@ -21,7 +22,6 @@ class ServerLog:
         counts: lines by kind; with those that were not understood they are all lines.
         num_not_understood: lines that begin as known ones do, but are damaged or of another form.
         not_understood: the first of them, each with its number.
-        paths: its files in their order.
     """
 
     def __init__(self, paths: Sequence[Path], engine_log: EngineLog) -> None:
@@ -35,8 +35,7 @@ class ServerLog:
     def events(self) -> Iterator[LogEvent]:
         """Yield all events in the order of the log. Only one line is in memory at a time.
 
-        Raises:
-            InputError: a file cannot be read.
+        Raises InputError: a file cannot be read.
         """
         read, counts, lines = self._engine_log.read, self.counts, Lines(self.paths)
         num_other = 0
@@ -53,11 +52,6 @@ class ServerLog:
                 yield taken
         self.counts += Counter({Kind.OTHER: num_other, Kind.CUT: lines.cut})
 
-    def read_all(self) -> None:
-        """Read the log for what it says about the server and for the counts."""
-        for _ in self.events():
-            pass
-
     @property
     def name(self) -> str:
         """What errors call it: its file, or its first and last one."""
@@ -69,7 +63,6 @@ class ServerLog:
 
     @property
     def num_starts(self) -> int:
-        """How often the server was started in this log."""
         return self._engine_log.num_starts
 
     @property
@@ -105,3 +98,36 @@ class ServerLog:
         if len(self.not_understood) < _MAX_EXAMPLES:
             text = " ".join(line[:1000].decode(errors="replace").split())
             self.not_understood.append((number, shorten(text)))
+
+
+# `server.log.2.gz`, `server.log-20261127`, `0.log.20261127-093318`: the first group is the log.
+_ROTATED = re.compile(r"(.+\.(?:log|out|txt))(?:[.-]\d{1,14}){0,2}(?:\.gz)?")
+
+
+def logs_of(paths: Sequence[Path]) -> list[list[Path]]:
+    """The files of each log: those whose names differ in what rotation adds are one log."""
+    logs: dict[Path, list[Path]] = {}
+    for path in paths:
+        named = _ROTATED.fullmatch(path.name)
+        logs.setdefault(path.parent / named[1] if named else path, []).append(path)
+    return list(logs.values())
+
+
+def in_order(paths: Sequence[Path], engine_log: Callable[[], EngineLog]) -> list[Path]:
+    """The files of one log in the order of their first events.
+
+    A file without events comes first: it may have nothing but the server's start.
+
+    Raises InputError: a file cannot be read.
+    """
+    if len(paths) == 1:
+        return list(paths)
+    return sorted(paths, key=lambda path: _begins_us(path, engine_log()))
+
+
+def _begins_us(path: Path, engine_log: EngineLog) -> int:
+    for line in (lines := Lines([path])):
+        taken = engine_log.read(lines.number, line)
+        if isinstance(taken, LogEvent) and taken.at_us is not None:
+            return taken.at_us
+    return -1

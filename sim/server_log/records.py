@@ -50,15 +50,13 @@ class LogEvent(NamedTuple):
     """One line that says what the server did.
 
     Attributes:
-        kind: what happened.
         line: its number in all files together, counted from 1.
         at_us: when the line was written, in microseconds; None if the line has no time. It is
             counted from 1970 as if the log's clock were UTC: a log does not name its time zone.
             vLLM's log has no year; its times are those of 1972. The resolution is the log's
             (`ServerLog.resolution_us`): often a second.
-        rank: who wrote it.
         fields: what the line says, as far as it does. The names are in the engine's table
-            (`sim/sglang/log/batches.py`, `sim/vllm/log/statistics.py`) and have units.
+            (`sim/sglang/log.py`, `sim/vllm/log.py`) and have units.
     """
 
     kind: Kind
@@ -88,13 +86,11 @@ class LoggedServer:
     """What the log says about the server; complete when all of the log was read.
 
     Attributes:
-        engine: name of the family.
         version: the engine's version, empty if the log does not have it.
         flags: its settings by the names of launch flags, with `_` for `-`.
         has_all_flags: `flags` has those that were not given, too, with their defaults.
         flags_from: where they are from: the words before them, and the line.
         settings: what the engine made of them, and limits that it found out.
-        kv_pool: the pool that it measured.
         weights_gib, graphs_gib: memory for weights and CUDA graphs of one rank.
         graph_sizes: rows of the decode batches that have a CUDA graph.
         prefill_graph_sizes: tokens of the other batches that have one.

@@ -1,11 +1,15 @@
-"""The lines of a log in one or several files, as an engine wrote them.
+"""The lines of a log in one or several files, as an engine wrote them, and their times.
 
 Colours are taken out. A progress bar writes itself anew after each carriage return; what stands
 after the last one is the line. Invalid UTF-8 is left as it is: lines are bytes.
+
+A log's collector may put its own stamp before each line: microseconds since 1970 and a tab, or
+`2026-06-11T04:38:42.123456789Z`, as docker and Kubernetes do. It is finer than most engines'.
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sim.core.errors import InputError
@@ -31,8 +35,7 @@ class Lines:
     def __iter__(self) -> Iterator[bytes]:
         """Yield lines without their ends.
 
-        Raises:
-            InputError: a file cannot be read, or a line is longer than a line of text can be.
+        Raises InputError: a file cannot be read, or a line is longer than a line of text can be.
         """
         for path in self._paths:
             with open_unpacked(path) as unpacked:
@@ -61,3 +64,93 @@ def cleaned(line: bytes) -> bytes:
         line = line.rstrip(b"\r")
         line = line[line.rfind(b"\r") + 1 :]
     return line
+
+
+US_PER_S = 1_000_000
+# vLLM's log has no year. A leap year has all of its days.
+NO_YEAR = 1972
+# Seconds since 1970 have ten digits until the year 2286.
+_COUNT = re.compile(rb"(\d{10,19})(?:\.(\d{1,9}))?(?![\d.])")
+_COUNT_DIGITS, _US_DIGITS = 10, 16
+_ISO = re.compile(
+    rb"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?(?!\d)"
+)
+_COMPOSE = re.compile(rb"[\w.-]{1,100} {0,40}\| ")
+_MAX_OFFSET_H = 24
+
+
+class LineTimes:
+    """Times of the lines of one log, all by one clock: that of its first line with a time.
+
+    Attributes:
+        resolution_us: the finest unit of the times so far, in microseconds.
+        uses_stamps: whether times are those of stamps before the lines; None: no line had one yet.
+    """
+
+    def __init__(self) -> None:
+        self.resolution_us = US_PER_S
+        self.uses_stamps: bool | None = None
+        self._second = b""
+        self._second_us: int | None = None
+
+    def at_us(self, before: bytes, second: bytes, fraction: bytes | None) -> int | None:
+        """The time of a line, in microseconds; None if it has none.
+
+        `before` is what stands before the engine's line, `second` and `fraction` are its own time.
+        """
+        if self.uses_stamps is not False:
+            stamp_us = self._stamp_us(before) if before else None
+            if self.uses_stamps is None and (second or stamp_us is not None):
+                self.uses_stamps = stamp_us is not None
+            if self.uses_stamps:
+                return stamp_us
+        if not second:
+            return None
+        if second != self._second:
+            self._second, self._second_us = second, _of_second(second)
+        if self._second_us is None or not fraction:
+            return self._second_us
+        return self._second_us + self._of_fraction(fraction)
+
+    def _stamp_us(self, before: bytes) -> int | None:
+        if b"| " in before and (service := _COMPOSE.match(before)) is not None:
+            before = before[service.end() :]
+        if (found := _COUNT.match(before)) is not None:
+            count, fraction = found.groups()
+            if fraction is None and len(count) == _US_DIGITS and self.resolution_us == 1:
+                return int(count)
+            second, rest = count[:_COUNT_DIGITS], count[_COUNT_DIGITS:]
+            if len(rest) % 3 or (rest and fraction):
+                return None
+            return int(second) * US_PER_S + self._of_fraction(fraction or rest)
+        if (found := _ISO.match(before)) is None:
+            return None
+        day, clock, fraction, zone = found.groups()
+        second_us = _of_second(day + b" " + clock)
+        if second_us is None:
+            return None
+        return second_us + self._of_fraction(fraction or b"") - _offset_us(zone)
+
+    def _of_fraction(self, digits: bytes) -> int:
+        unit_us = 10 ** max(0, 6 - len(digits))
+        if unit_us < self.resolution_us:
+            self.resolution_us = unit_us
+        return int(digits[:6].ljust(6, b"0"))
+
+
+def _of_second(text: bytes) -> int | None:
+    """Microseconds of `2026-06-11 04:38:42` or `06-11 04:38:42`; None: there is no such time."""
+    full = text.decode() if len(text) > len("06-11 04:38:42") else f"{NO_YEAR}-{text.decode()}"
+    try:
+        moment = datetime.strptime(full, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(moment.timestamp()) * US_PER_S
+
+
+def _offset_us(zone: bytes | None) -> int:
+    """How much later a zone's clock is than UTC."""
+    if zone is None or zone == b"Z":
+        return 0
+    hours, minutes = int(zone[1:3]) % _MAX_OFFSET_H, int(zone[-2:])
+    return (hours * 60 + minutes) * 60 * US_PER_S * (-1 if zone.startswith(b"-") else 1)

@@ -1,11 +1,80 @@
-"""One scrape: what the text of `/metrics` says, in the same words for all engines."""
+"""What the text of `/metrics` says, in the same words for all engines; files of many scrapes.
+
+The text is in Prometheus' format, as far as servers of language models write it. In a file of many
+scrapes of one server, each follows a line that says when it was made:
+
+    # scraped 1795772084625364
+
+is a time in microseconds since 1970.
+"""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
-from sim.server_metrics.exposition import Sample, read_samples
+from sim.core.errors import InputError
+from sim.server_log.text_lines import Lines
+
+# A sample: its name, its labels, its value, and perhaps its time in milliseconds.
+_SAMPLE = re.compile(
+    r"([A-Za-z_:][\w:]{0,200})(\{.{0,20000}\})? {1,9}(\S{1,40})(?: {1,9}(-?\d{1,20}))?"
+)
+_LABEL = re.compile(r'[{,]([A-Za-z_]\w{0,100})="((?:[^"\\]|\\.){0,4000})"')
+# In a file of many scrapes, the line before each: when it was made.
+_MARK = re.compile(r"# scraped (\d{1,17})\s*")
+# Larger numbers are no counts, times or shares of any server.
+_MOST = 1e15
+
+
+class Sample(NamedTuple):
+    """One number, and the labels that tell it from others of its name.
+
+    `at_ms` is its own time, in milliseconds since 1970; None: it has none.
+    """
+
+    labels: Mapping[str, str]
+    value: float
+    at_ms: int | None = None
+
+
+def scraped_us(line: str) -> int | None:
+    """The time of a line `# scraped MICROSECONDS`, since 1970; None: it is another line."""
+    mark = _MARK.fullmatch(line)
+    return None if mark is None else int(mark[1])
+
+
+def read_sample(line: str, wanted: Collection[str]) -> tuple[str, Sample] | None:
+    """The sample of a line and its name, if that is wanted.
+
+    None for other names, comments, lines that are no samples, and numbers that are not finite or
+    beyond all measure.
+    """
+    # Most lines are of other names: those are not taken to pieces.
+    name = line.partition("{")[0].partition(" ")[0]
+    if name not in wanted or (match := _SAMPLE.fullmatch(line.strip())) is None:
+        return None
+    try:
+        value = float(match[3])
+    except ValueError:
+        return None
+    if not abs(value) <= _MOST:  # infinite, or NaN
+        return None
+    at_ms = None if match[4] is None else int(match[4])
+    return name, Sample(dict(_LABEL.findall(match[2] or "")), value, at_ms)
+
+
+def read_samples(lines: Iterable[str], wanted: Collection[str]) -> dict[str, list[Sample]]:
+    """The samples of these names, by name, in the order of the text."""
+    found: dict[str, list[Sample]] = {}
+    for line in lines:
+        if (named := read_sample(line, wanted)) is not None:
+            found.setdefault(named[0], []).append(named[1])
+    return found
+
 
 GAUGES = ("running", "waiting", "kv_usage", "pool_tokens")
 COUNTERS = (
@@ -36,7 +105,6 @@ class Histogram:
         return self.counts[-1]
 
     def since(self, before: "Histogram | None") -> "Histogram":
-        """What was added after `before`."""
         if before is None or before.bounds != self.bounds:
             return self
         pairs = zip(self.counts, before.counts, strict=True)
@@ -99,7 +167,6 @@ class MetricNames:
     """The names under which servers of a family have their figures.
 
     Attributes:
-        family: name of the family.
         names: by the names used here, the engine's, of which the first counts that a server has.
             A counter is written without `_total`.
         info: a metric whose labels are the server's settings; empty: there is none.
@@ -202,3 +269,48 @@ def read_scrape(text: str, at_us: int, families: Iterable[MetricNames]) -> Scrap
         if scrape is not None:
             return scrape
     return None
+
+
+MARK = "# scraped"
+# A scrape of a large server has a few thousand lines.
+_MAX_LINES = 200_000
+
+
+def read_dump(path: Path, families: Sequence[MetricNames]) -> Iterator[Scrape]:
+    """The scrapes of a file, plain or gzipped, in their order. One is in memory at a time.
+
+    Raises InputError: the file cannot be read, has no mark, or its times fall; or a scrape is too
+    long or of no known server.
+    """
+    rows: list[str] = []
+    at_us: int | None = None
+    lines = Lines([path])
+    for content in lines:
+        line = content.decode(errors="replace")
+        if (mark_us := scraped_us(line)) is None:
+            if at_us is None and line.strip() and not line.startswith("#"):
+                raise InputError(
+                    f"{path}:{lines.number}: comes before the first line `{MARK} TIME`"
+                )
+            rows.append(line)
+            if len(rows) > _MAX_LINES:
+                reason = f"is the {_MAX_LINES + 1:,}th line of a scrape"
+                raise InputError(f"{path}:{lines.number}: {reason}")
+            continue
+        if at_us is not None:
+            yield _read(path, rows, at_us, families)
+            if mark_us <= at_us:
+                raise InputError(f"{path}:{lines.number}: time does not rise")
+        at_us, rows = mark_us, []
+    if at_us is None:
+        raise InputError(f"{path}: has no line `{MARK} TIME`, a time in microseconds since 1970")
+    # The last one may be cut off.
+    if rows:
+        yield _read(path, rows, at_us, families)
+
+
+def _read(path: Path, rows: list[str], at_us: int, families: Sequence[MetricNames]) -> Scrape:
+    scrape = read_scrape("\n".join(rows), at_us, families)
+    if scrape is None:
+        raise InputError(f"{path}: the scrape at {at_us} has no metric of a known engine")
+    return scrape

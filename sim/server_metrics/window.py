@@ -26,10 +26,7 @@ class Window:
     """A server between two scrapes.
 
     Attributes:
-        first, last: the scrapes.
         arrived: requests between each two scrapes in between.
-        added: what each counter rose by.
-        histograms: what was added to each.
         means: mean of each gauge over the scrapes after the first.
         stalled_s: time between scrapes in which requests ran and no token came.
     """
@@ -136,7 +133,6 @@ class WindowBuilder:
         self._stalled_us = 0
 
     def take(self, scrape: Scrape) -> Window | None:
-        """Take the next scrape; the window that it ends, if it ends one."""
         before, self._before = self._before, scrape
         if before is None or self._begin is None:
             self._begin = scrape

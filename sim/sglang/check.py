@@ -25,8 +25,7 @@ from sim.sglang.scheduler.scheduler import SglangScheduler
 def check_sglang_memory(engine: EngineCore) -> None:
     """Verify the pages, the prefix cache, and host memory if the server has it.
 
-    Raises:
-        InvariantError: an invariant is broken; the message names it.
+    Raises InvariantError: an invariant is broken; the message names it.
     """
     if isinstance(engine.scheduler, EngineScheduler):
         engine.scheduler.check()
@@ -112,8 +111,7 @@ def _check_node(node: RadixNode, page_size: int) -> None:
 def check_host_memory(root: RadixNode, host: HostTree) -> None:
     """Verify host pages and copies, and that every copy that may be dropped can be found.
 
-    Raises:
-        InvariantError: an invariant is broken; the message names it.
+    Raises InvariantError: an invariant is broken; the message names it.
     """
     memory, page_size = host.memory, host.memory.pool.page_size
     num_copied = num_held = 0
@@ -193,8 +191,7 @@ def _check_host_node(node: RadixNode, num_locks: int) -> None:
 def check_part(part: MemoryPart, requests: Iterable[SglangRequest]) -> None:
     """Verify that every unit of the part's pool is free, in the tree, or one request's.
 
-    Raises:
-        InvariantError: an invariant is broken; the message names it.
+    Raises InvariantError: an invariant is broken; the message names it.
     """
     pool = part.pool
     if pool is None:

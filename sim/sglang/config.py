@@ -94,7 +94,6 @@ class UserRule(NamedTuple):
 
     Attributes:
         name: `module:Class`, with its settings if it has any.
-        make: makes an instance from a configuration.
     """
 
     name: str
@@ -270,8 +269,7 @@ def mixes(algorithm: str | None) -> bool:
 def places_per_step(num_steps: int, num_verified: int) -> int:
     """Places for KV that a step may need.
 
-    Args:
-        num_steps: passes of the drafter.
-        num_verified: tokens of a row that the model verifies, its last known one included.
+    The drafter makes `num_steps` passes. Of a row the model verifies `num_verified` tokens, its
+    last known one included.
     """
     return max(num_steps, num_verified)

@@ -8,10 +8,10 @@ from sim.family import Family, in_module
 from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
+    from sim.core.batch import Executor, JoiningExecutor
     from sim.engine.core import EngineCore
-    from sim.engine.executor import Executor, JoiningExecutor
     from sim.engine.page_pool import PagePool
-    from sim.engine.role import Role
+    from sim.engine.parts import Role
     from sim.engine.scheduler import BaseScheduler
     from sim.engine.store import Store
     from sim.installed.scheduler import EngineScheduler
@@ -54,9 +54,9 @@ class SglangFamily(Family):
     gpu_defaults = in_module("sim.sglang.read_launch:gpu_defaults")
     pools_of_model = in_module("sim.sglang.read_launch:pools_of_model")
     imported_section = in_module("sim.sglang.results.settings:sglang_section")
-    engine_log = in_module("sim.sglang.log.lines:SglangLog")
-    launch_of_log = in_module("sim.sglang.log.launch:sglang_launch_of_log")
-    metrics = in_module("sim.sglang.metrics:sglang_metrics")
+    engine_log = in_module("sim.sglang.log:SglangLog")
+    launch_of_log = in_module("sim.sglang.log:sglang_launch_of_log")
+    metrics = in_module("sim.sglang.log:sglang_metrics")
     check = in_module("sim.sglang.check:check_sglang_memory")
 
     def policies(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class SglangFamily(Family):
         return SglangRanks(engines, config.load_balance_method)
 
     def metric_names(self) -> Mapping[str, str]:
-        from sim.sglang.metrics import METRIC_NAMES
+        from sim.sglang.log import METRIC_NAMES
 
         return METRIC_NAMES
 
@@ -125,6 +125,6 @@ class SglangFamily(Family):
     def measured_pool(
         self, server: "LoggedServer", settings: Mapping[str, Any], model: str, tp: int
     ) -> dict[str, Any]:
-        from sim.sglang.log.launch import sglang_measured_pool
+        from sim.sglang.log import sglang_measured_pool
 
         return sglang_measured_pool(server)

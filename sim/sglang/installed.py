@@ -36,8 +36,7 @@ _EVICTION_KEYS = {
 def engine_scheduler(config: SchedulerConfig, like: SglangScheduler) -> EngineScheduler:
     """A scheduler that asks `config.engine`; `like` is the family's own.
 
-    Raises:
-        InputError: the engine cannot be started, or refuses the settings.
+    Raises InputError: the engine cannot be started, or refuses the settings.
     """
     return EngineScheduler(EngineServer(config.engine, engine_settings(config)), like, keeps=False)
 

@@ -73,9 +73,7 @@ _ROUTER_POLICIES = {
 def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> LaunchCommand:
     """The launch command with every setting that differs from SGLang's default.
 
-    Args:
-        section: the settings.
-        searched: keys that a search varied; they are given even if they have SGLang's default.
+    `searched` keys are given even if they have SGLang's default.
     """
     without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
     options = [
@@ -220,11 +218,9 @@ def speculative_flags(section: SglangKeys) -> list[str]:
 def take_speculative(values: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
     """Take the flags for speculative decoding out of the values of a command.
 
-    Returns:
-        The section's keys, and notes for the user.
+    Returns the section's keys, and notes for the user.
 
-    Raises:
-        InputError: the drafts are trees.
+    Raises InputError: the drafts are trees.
     """
     given = {key: values.pop(key) for key in (*SPECULATIVE_OPTIONS, NGRAM_BREADTH) if key in values}
     breadth = given.pop(NGRAM_BREADTH, "10")
@@ -252,16 +248,14 @@ def take_speculative(values: dict[str, Any], where: str) -> tuple[dict[str, Any]
 
 
 def role_flags(role: str) -> tuple[str, ...]:
-    """The flags of a server of this role."""
     return () if role == BOTH else (f"--disaggregation-mode {role}",)
 
 
 def router_command(hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]) -> LaunchCommand:
     """The command of SGLang's router before servers that listen on their default ports.
 
-    Args:
-        hosts: the hosts of all servers, by role.
-        routers: the kind of the router for servers of each role.
+    `hosts` are those of all servers by role, `routers` the kinds of the routers for servers of each
+    role.
     """
     flags, without_flag = [], []
     if PREFILL in hosts:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sim.core.declared import entry_for
 from sim.core.errors import InputError, shorten
 from sim.core.flags import Command, Flags, flag_of, plain_value
-from sim.core.versions import entry_for
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import (
     Others,

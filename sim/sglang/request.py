@@ -33,7 +33,6 @@ class StateSlot:
     """A request's states of layers that keep one state for all tokens before.
 
     Attributes:
-        num_states: states that the request has.
         branch_len: where its prompt leaves a cached path that had KV, but no state there; 0: it
             does not, or no state can be tracked there.
         tracked_len: tokens before the latest state that it has tracked; 0: it has tracked none

@@ -17,7 +17,6 @@ class Service(NamedTuple):
     """What one request has been given since the last call.
 
     Attributes:
-        request: the request.
         prompt_tokens: its whole prompt, if it was admitted for the first time, else 0.
         cached_tokens: those of them that the prefix cache held.
         output_tokens: output tokens that have become known.

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.engine.scheduler import NEVER_AGES_NS
-from sim.sglang.cache.tree.eviction import LeafQueue
-from sim.sglang.cache.tree.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_node import LeafQueue, RadixNode
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import BasePolicy, ChunkRoom, QueueView
 from sim.sglang.request import SglangRequest
@@ -152,8 +151,7 @@ GUARDS: dict[str, tuple[ClassKind, Callable[[UserObject], Any]]] = {
 def load_user_rule(key: str, named: UserClass, folder: Path, fail_at: FailAt) -> UserRule:
     """Load the class that a key of the section names; an instance is made to try it.
 
-    Raises:
-        InputError: the module or class does not exist, or the class is none for this key.
+    Raises InputError: the module or class does not exist, or the class is none for this key.
     """
     kind, guard = GUARDS[key]
     loaded = load_class(named, kind, key=("scheduler", key), folder=folder, fail_at=fail_at)
@@ -168,8 +166,7 @@ def load_user_rule(key: str, named: UserClass, folder: Path, fail_at: FailAt) ->
 def load_user_rules(section: object, folder: Path, fail_at: FailAt) -> UserRules:
     """Load all classes that a section names.
 
-    Raises:
-        InputError: see `load_user_rule`.
+    Raises InputError: see `load_user_rule`.
     """
     named = {key: getattr(section, key) for key in GUARDS}
     return UserRules(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sim.core.versions import entry_for
+from sim.core.declared import entry_for
 
 NEWEST: Final = "0.5.23"
 

@@ -17,7 +17,6 @@ class CsvTable:
     """The columns of a file with a header. Lines end in LF or CRLF; empty lines are skipped."""
 
     def __init__(self, path: Path, *, may_be_empty: bool = False) -> None:
-        """Read a file."""
         self.path = path
         reader = csv.reader(read_text(path).splitlines(), strict=True)
         try:

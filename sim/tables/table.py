@@ -124,7 +124,6 @@ class Column:
     """A column of a table.
 
     Attributes:
-        header: may have several lines.
         is_text: flush left; other columns are flush right, as numbers are.
         to_text: turns a cell's value into its text.
         min_width: in characters of the text form.
@@ -136,7 +135,6 @@ class Column:
     min_width: int = 0
 
     def cell(self, value: object) -> str:
-        """The text of a value in this column."""
         return value.text if isinstance(value, Coloured) else self.to_text(value)
 
 
@@ -145,7 +143,6 @@ class Table:
     """Rows of values under columns.
 
     Attributes:
-        columns: from left to right.
         rows: each with a value for every column. The CSV form contains the values themselves, the
             other forms the text that the column makes of each value. If `rows` is an iterator, only
             one form can be made.

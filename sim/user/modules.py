@@ -59,8 +59,7 @@ def load_module(name: str, folder: Path) -> ModuleType:
 def allow_code(source: Path) -> None:
     """Say that the code of a file, which the scenario names, runs.
 
-    Raises:
-        InputError: the command runs none.
+    Raises InputError: the command runs none.
     """
     if user_code_wanted() is False:
         refused = os.environ[_WANTED] == _REFUSED
@@ -73,9 +72,8 @@ def allow_code(source: Path) -> None:
 def user_code(wanted: bool | None) -> Iterator[None]:
     """Inside, and in processes that are started inside, users' modules are run or refused.
 
-    Args:
-        wanted: the option of the command line; None: run them if the user's scenario names them,
-            and the process that started this one did not refuse them.
+    `wanted` is the option of the command line; None: run them if the user's scenario names them,
+    and the process that started this one did not refuse them.
     """
     if wanted is None and os.environ.get(_WANTED) != _REFUSED:
         wanted_text = _OWN

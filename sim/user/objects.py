@@ -149,7 +149,6 @@ class ClassKind(NamedTuple):
     Attributes:
         noun: what it is, for example `router`.
         gets: the type of what its constructor is given first; empty: nothing.
-        methods: the methods that it must have, with their arguments.
     """
 
     noun: str
@@ -189,9 +188,8 @@ class LoadedClass:
     def make(self, *context: object) -> "UserObject":
         """A new instance.
 
-        Args:
-            context: what the kind's constructors get first. It is left out if this one takes no
-                argument but its settings.
+        `context` is what the kind's constructors get first. It is left out if this one takes no
+        argument but its settings.
         """
         given = context if self._takes_context else ()
         with self.guarded(""):
@@ -273,7 +271,6 @@ class UserObject:
                 raise loaded.refuse(f"it needs a method {method}(self, {arguments})")
 
     def get(self, attribute: str, default: object = None) -> Any:
-        """An attribute of the instance."""
         with self.loaded.guarded(attribute):
             return getattr(self.instance, attribute, default)
 

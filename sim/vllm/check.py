@@ -18,8 +18,7 @@ from sim.vllm.scheduler.scheduler import VllmScheduler
 def check_vllm_memory(engine: EngineCore) -> None:
     """Verify the blocks of a server.
 
-    Raises:
-        InvariantError: an invariant is broken; the message names it.
+    Raises InvariantError: an invariant is broken; the message names it.
     """
     if isinstance(engine.scheduler, EngineScheduler):
         engine.scheduler.check()
@@ -37,8 +36,7 @@ def check_vllm_memory(engine: EngineCore) -> None:
 def check_offloaded(connector: OffloadConnector) -> None:
     """Verify the chunks in CPU memory.
 
-    Raises:
-        InvariantError: an invariant is broken; the message names it.
+    Raises InvariantError: an invariant is broken; the message names it.
     """
     host, jobs = connector.host, connector.jobs()
     require(len(host) <= host.num_chunks, "there are more chunks in CPU memory than fit")
@@ -67,14 +65,11 @@ def check_blocks(
 ) -> None:
     """Verify that every block is free, reserved or in a table, and that tables lack none.
 
-    Args:
-        memory: the blocks.
-        requests: by rid, each request's blocks and the number of tokens they are for.
-        in_lockstep: no request has more blocks than it needs. Places for draft tokens, which other
-            servers have, are not taken back.
+    `requests` has by rid each request's blocks and the number of tokens they are for.
+    `in_lockstep`: no request has more blocks than it needs. Places for draft tokens, which other
+    servers have, are not taken back.
 
-    Raises:
-        InvariantError: an invariant is broken; the message names it.
+    Raises InvariantError: an invariant is broken; the message names it.
     """
     num_users: Counter[int] = Counter()
     num_due = 0
@@ -123,10 +118,8 @@ def _check_hashes(
 def _check_users(pool: BlockPool, num_users: Counter[int], num_reserved: int) -> None:
     """Every block is free, reserved, or in as many tables as it has users.
 
-    Args:
-        pool: the blocks.
-        num_users: for each block, the number of tables that it is in.
-        num_reserved: blocks that are reserved for decode steps.
+    `num_users` is for each block the number of tables that it is in; `num_reserved` blocks are
+    reserved for decode steps.
     """
     free = pool.queued_blocks()
     require(len(free) == pool.num_free_blocks, "the count of free blocks is wrong")

@@ -8,10 +8,10 @@ from sim.family import Family, in_module
 from sim.workload.results import ResultFormat
 
 if TYPE_CHECKING:
+    from sim.core.batch import Executor
     from sim.engine.core import EngineCore
-    from sim.engine.executor import Executor
     from sim.engine.page_pool import PagePool
-    from sim.engine.role import Role
+    from sim.engine.parts import Role
     from sim.engine.scheduler import BaseScheduler
     from sim.installed.scheduler import EngineScheduler
     from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
@@ -54,10 +54,10 @@ class VllmFamily(Family):
     gpu_defaults = in_module("sim.vllm.read_launch:gpu_defaults")
     pools_of_model = in_module("sim.vllm.read_launch:pools_of_model")
     imported_section = in_module("sim.vllm.results:vllm_section")
-    engine_log = in_module("sim.vllm.log.lines:VllmLog")
-    launch_of_log = in_module("sim.vllm.log.launch:vllm_launch_of_log")
-    measured_pool = in_module("sim.vllm.log.launch:vllm_measured_pool")
-    metrics = in_module("sim.vllm.metrics:vllm_metrics")
+    engine_log = in_module("sim.vllm.log:VllmLog")
+    launch_of_log = in_module("sim.vllm.log:vllm_launch_of_log")
+    measured_pool = in_module("sim.vllm.log:vllm_measured_pool")
+    metrics = in_module("sim.vllm.log:vllm_metrics")
     check = in_module("sim.vllm.check:check_vllm_memory")
 
     def policies(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class VllmFamily(Family):
         return True  # entrypoints/openai/models/serving.py: "The model ... does not exist."
 
     def metric_names(self) -> Mapping[str, str]:
-        from sim.vllm.metrics import METRIC_NAMES
+        from sim.vllm.log import METRIC_NAMES
 
         return METRIC_NAMES
 
@@ -158,7 +158,6 @@ def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
 
 
 def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
-    """The KV memory of a server."""
     from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
     from sim.vllm.cache.single_type_manager import FULL, CacheRules
     from sim.vllm.scheduler.step_limits import drafting_of

@@ -20,8 +20,7 @@ _SAME_NAME = (
 def engine_scheduler(config: VllmConfig, like: VllmScheduler) -> EngineScheduler:
     """A scheduler that asks `config.engine`; `like` is the family's own.
 
-    Raises:
-        InputError: the engine cannot be started, or refuses the settings.
+    Raises InputError: the engine cannot be started, or refuses the settings.
     """
     server = EngineServer(config.engine, engine_settings(config))
     return EngineScheduler(server, like, keeps=like.keeps_tokens_in_flight)

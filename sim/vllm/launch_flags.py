@@ -34,9 +34,7 @@ OFFLOADING_KEYS = (
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:
     """The launch command with every setting that differs from vLLM's default.
 
-    Args:
-        section: the settings.
-        searched: keys that a search varied; they are given even if they have vLLM's default.
+    `searched` keys are given even if they have vLLM's default.
     """
     flags = [
         f"{flag_of(key)} {_value(section, key)}"

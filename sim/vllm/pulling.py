@@ -22,9 +22,9 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
+from sim.engine.parts import Role
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
-from sim.engine.role import Role
 
 
 class Seen(NamedTuple):
@@ -58,7 +58,6 @@ class Polls(Generic[T]):
         return [*self._noted, *self._behind, *chain.from_iterable(self._in_flight)]
 
     def note(self, end: T) -> None:
-        """A transfer ends now."""
         self._noted.append(end)
 
     def step_launched(self) -> list[T]:

@@ -35,14 +35,11 @@ _ONE = np.uint64(1)
 def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int) -> list[int]:
     """Hashes of the prefixes that end with each of the given blocks.
 
-    Args:
-        token_ids: tokens of whole blocks; int64, shape [num_blocks * block_size].
-        block_size: tokens in a block.
-        first: position of the first given block in its sequence, counted in blocks from 0.
-        before: hash of the prefix that ends where the given blocks start; 0: they start at 0.
+    `token_ids` are of whole blocks; int64, shape [num_blocks * block_size]. `first` is the position
+    of the first of them in its sequence, from 0. `before` is the hash of the prefix that ends where
+    they start; 0: they start at 0.
 
-    Returns:
-        One hash for each block. 0, which means "no prefix", comes out with probability 2**-64.
+    Returns one hash for each block. 0, which means "no prefix", comes out with probability 2**-64.
     """
     blocks = token_ids.view(np.uint64).reshape(-1, block_size)
     contents = finalise(blocks + _ONE) @ _weights(block_size)
@@ -73,11 +70,8 @@ def extend_hashes(
 ) -> None:
     """Compute more hashes of a sequence's prefixes: a few at first, later as many as there are.
 
-    Args:
-        hashes: the known hashes, one for each block from the first on; the new ones are appended.
-        read_tokens: reads the sequence's tokens.
-        num_blocks: full blocks of the sequence; more than `hashes` has.
-        block_size: tokens in a block.
+    The new ones are appended to `hashes`, the known ones from the first block on. The sequence,
+    which `read_tokens` reads, has `num_blocks` full blocks, more than that.
     """
     first = len(hashes)
     end = min(max(2 * first, _FIRST_TOKENS // block_size, _FIRST_BLOCKS), num_blocks)

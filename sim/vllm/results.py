@@ -67,8 +67,7 @@ _BENCH_OTHER = ("backend", "request_rate", "burstiness", "max_concurrency", "num
 def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
     """Read one run.
 
-    Raises:
-        InputError: the file is bad, or it has no arrival times and none may be drawn.
+    Raises InputError: the file is bad, or it has no arrival times and none may be drawn.
     """
     line, row = read_document(path, options.line)
     burstiness = positive(line, row, "burstiness") if row.get("burstiness") is not None else 1.0
@@ -112,8 +111,7 @@ def find_requests(folder: Path) -> list[Path]:
 def read_llmservingsim(path: Path) -> ImportedRun:
     """Read a folder.
 
-    Raises:
-        InputError: a file is missing or bad, or a request has no row in the workload.
+    Raises InputError: a file is missing or bad, or a request has no row in the workload.
     """
     requests_path = _only(path, *_REQUESTS)
     workload_path = _only(path, *_WORKLOAD)

@@ -6,7 +6,7 @@ Each field is one change. Its comment names the modules of vLLM, below `vllm/`, 
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sim.core.versions import entry_for
+from sim.core.declared import entry_for
 
 NEWEST: Final = "0.33.0"
 
@@ -34,7 +34,6 @@ class VllmRules:
             (`config/vllm.py`). Otherwise it must be asked for.
         async_lookup: async scheduling goes with drafts of method `ngram`, which the second model
             runner looks up on the GPU (`config/vllm.py`, `VllmConfig.__post_init__`).
-        speculates: speculative decoding is simulated.
         pads_new_rows: with speculative decoding, a request that lacks one token when it is admitted
             is padded to the length of rows with drafts (`schedule`, second loop).
         looks_ahead_at_admission: an admitted request gets places for the drafter's KV at once (the

@@ -16,10 +16,8 @@ def num_cores() -> int:
 def choose_executor(jobs: int | None, *, ray: bool, ray_address: str | None) -> TaskExecutor:
     """The executor of `--jobs`, `--executor` and `--ray-address`.
 
-    Args:
-        jobs: how many workers; None: one for each core, of this machine or of the cluster.
-        ray: use Ray instead of processes of this machine.
-        ray_address: the address of a Ray cluster; None: a cluster on this machine.
+    Without `jobs` there is a worker for each core, of this machine or of the cluster. Without a
+    `ray_address` the cluster is on this machine.
     """
     if ray:
         return RayCluster(jobs, ray_address)

@@ -121,8 +121,6 @@ class TaskOutcome(Generic[R]):
     """How a task ended, with its result.
 
     Attributes:
-        key: the key of the task.
-        status: how it ended.
         result: what the runner returned: of a point, its summary; None if it failed.
         message: one line on what went wrong; None if it is done.
         trace: Python's traceback of a fault.

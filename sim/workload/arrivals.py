@@ -111,8 +111,7 @@ def draw_arrivals_ns(
 ) -> Int64:
     """Draw arrival times in ns, counted from time 0, ascending; shape [num_arrivals].
 
-    Raises:
-        InputError: the last time is beyond the clock's range; the error is about `key`.
+    Raises InputError: the last time is beyond the clock's range; the error is about `key`.
     """
     index = np.arange(num_arrivals, dtype=np.float64)
     at_s: Float64
@@ -134,7 +133,6 @@ def draw_arrivals_ns(
 def draw_think_ns(
     think: ThinkTime, num_draws: int, rng: "np.random.Generator", *, key: KeyPath
 ) -> Int64:
-    """Draw think times in ns, shape [num_draws]."""
     match think:
         case ConstantThink():
             seconds = np.full(num_draws, float(think.value))

@@ -8,7 +8,7 @@ from sim.user.objects import OrUserClass, UserClass
 from sim.validation import KeysError, Printable, PrintableName, StrictModel
 from sim.workload import MAX_REQUESTS, MAX_TOKENS, TraceFormat
 from sim.workload.arrivals import Arrivals, ThinkTime
-from sim.workload.bench_config import BenchConfig
+from sim.workload.bench_command import BenchConfig
 from sim.workload.lengths import (
     Length,
     LengthDistribution,

@@ -119,8 +119,7 @@ def draw_lengths(
 ) -> Int64:
     """Draw whole numbers >= 1, shape [num_draws].
 
-    Raises:
-        InputError: a draw is above the limit on tokens; the error is about `key`.
+    Raises InputError: a draw is above the limit on tokens; the error is about `key`.
     """
     drawn = _draw(distribution, num_draws, rng)
     if isinstance(distribution, LognormalLength | GeometricLength):

@@ -91,7 +91,6 @@ class BlockPrompts:
         return BlockPrompt(block_ids, self.block_size, self.num_tokens.item(row))
 
     def picked(self, rows: Int64) -> "BlockPrompts":
-        """The prompts of these rows, in this order."""
         parts = [self.block_ids[self.offsets[row] : self.offsets[row + 1]] for row in rows]
         ends = np.cumsum([0, *map(len, parts)])
         return BlockPrompts(np.concatenate(parts), ends, self.num_tokens[rows], self.block_size)

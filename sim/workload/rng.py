@@ -24,7 +24,6 @@ class RandomStreams:
             raise InputError(f"must be at least 0, not {self.seed}", key=("seed",))
 
     def stream(self, name: str) -> "np.random.Generator":
-        """The generator of this name, from its beginning."""
         digest = blake2b(f"{self.scope}/{name}".encode(), digest_size=16).digest()
         entropy = (self.seed, int.from_bytes(digest, "little"))
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.arrays import Int64
+from sim.core.batch import OutputScript
 from sim.core.request import RequestSpec
-from sim.engine.executor import OutputScript
 from sim.workload import NEVER_GIVES_UP_NS, NO_PRIORITY
 from sim.workload.prompts import ArrayPrompts, PromptColumn
 

@@ -101,14 +101,6 @@ def test_imports_core_packages_use_numpy_and_the_standard_library(package):
                 assert not module.startswith("numpy.random"), f"{path}: {module}"
 
 
-def test_imports_everywhere_are_absolute():
-    """A reader sees from the line alone which module is meant."""
-    for package in ("sim", "servetwin", "calibrate", "realrun", "bench"):
-        for path in sorted((REPOSITORY / package).rglob("*.py")):
-            relative = [module for module in imported_modules(path) if module.startswith(".")]
-            assert not relative, f"{path}: {relative}"
-
-
 @pytest.mark.parametrize("module", LIGHT)
 def test_imports_light_module_loads_no_heavy_library(module):
     """Plots, tables and tensors are loaded by what needs them, when it runs."""

@@ -1,6 +1,5 @@
 """The shape of the source tree: small files, each with a docstring."""
 
-import ast
 from pathlib import Path
 from statistics import median
 
@@ -28,4 +27,4 @@ def test_layout_half_of_the_modules_are_within_200_lines():
 def test_layout_every_file_says_what_it_is_for():
     """The first statement of a file is its docstring."""
     for path in (*MODULES, *TESTS):
-        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+        assert path.read_text(encoding="utf-8").startswith(('"""', 'r"""')), path

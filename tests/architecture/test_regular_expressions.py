@@ -24,14 +24,14 @@ MADE = {
     ("sim/sweep/capacity/candidates.py", "f'^(.*?: plan: |{place}: )'"): (
         "at the beginning only, with one repeat in each half; the rest is an escaped path"
     ),
-    ("sim/sglang/log/lines.py", "BEGIN"): (
+    ("sim/sglang/log.py", "BEGIN"): (
         "at the beginning only; what comes before is at most 300 bytes, the rest has few repeats"
     ),
-    ("sim/server_log/pieces.py", "head"): (
+    ("sim/server_log/engine_log.py", "head"): (
         "a family's, at the beginning only; what comes before it is at most 300 bytes"
     ),
-    ("sim/server_log/pieces.py", "piece.pattern"): "of a table: words, and a limited number",
-    ("sim/server_log/pieces.py", "expression"): (
+    ("sim/server_log/engine_log.py", "piece.pattern"): "of a table: words, and a limited number",
+    ("sim/server_log/engine_log.py", "expression"): (
         "the two above with commas between; an unknown value gives no byte back"
     ),
     ("realrun/testing/flashinfer_contract.py", "f'\\\\b{name}\\\\(([^;{{]*?)\\\\)\\\\s*[;{{]'"): (

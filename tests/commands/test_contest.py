@@ -61,10 +61,10 @@ def read(folder):
     return json.loads(Path(folder, "contest.json").read_text(encoding="utf-8"))
 
 
-def test_any_number_of_workers_and_another_hash_seed_give_the_same(
-    simulate, inline, python, contest
+def test_workers_ray_and_another_hash_seed_give_the_same(
+    simulate, inline, python, contest, monkeypatch
 ):
-    """In this process, and by two workers of a process that hashes in another way."""
+    """In this process, by two workers of a process that hashes in another way, and on Ray."""
     here = simulate("contest", contest, "--out", "here")
     assert (here.code, len(here.err.splitlines())) == (0, 2)
     there = python("-m", "sim", "contest", contest, "--out", "there", "--jobs", "2")
@@ -72,10 +72,7 @@ def test_any_number_of_workers_and_another_hash_seed_give_the_same(
     assert contents("there") == contents("here")
     assert there.out.replace("there", "here") == here.out
 
-
-def test_ray_gives_the_same(simulate, inline, contest, monkeypatch):
-    """With a stand-in for Ray, whose runs end in another order than they began."""
-    simulate("contest", contest, "--out", "here")
+    # A stand-in for Ray, whose runs end in another order than they began.
     monkeypatch.setitem(sys.modules, "ray", StandIn())
     ended = simulate("contest", contest, "--out", "ray", "--executor", "ray")
     assert ended.code == 0
@@ -129,30 +126,33 @@ def test_contest_shows_what_it_found(simulate, inline, contest):
     assert "lpm against fcfs" in page
     assert "simulate run" in page
     assert len(list(Path("study-contest", "report").glob("*.png"))) == 2
+    told = simulate("contest", contest, "--format", "json").out
+    assert told == Path("study-contest", "contest.json").read_text(encoding="utf-8")
 
 
-def test_json_is_the_file(simulate, inline, contest):
-    ended = simulate("contest", contest, "--out", "out", "--format", "json")
-    assert ended.out == Path("out", "contest.json").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("Raises", "no order"), ("AdmitsNone", "order returned"), ("AdmitsTwice", "order returned")],
-)
-def test_contestant_that_fails_is_out(simulate, inline, contest, name, reason):
-    """The others go on; its card and a line on stderr say why, and the exit code is 1."""
+def test_contestants_that_fail_are_out(simulate, inline, contest):
+    """The others go on; their cards and lines on stderr say why, and the exit code is 1."""
     Path("mine.py").write_text(CLASSES, encoding="utf-8")
-    more = f'contest.contestants.mine={{"scheduler.schedule_policy":"mine:{name}"}}'
-    ended = simulate("contest", contest, "--out", "out", "--set", more)
+    fails = {
+        "Raises": "no order", "AdmitsNone": "order returned", "AdmitsTwice": "order returned",
+    }  # fmt: skip
+    more = [
+        word
+        for name in fails
+        for word in (
+            "--set", f'contest.contestants.{name}={{"scheduler.schedule_policy":"mine:{name}"}}',
+        )
+    ]  # fmt: skip
+    ended = simulate("contest", contest, "--out", "out", *more)
     assert ended.code == 1
-    *_, line = ended.err.splitlines()
-    assert line.startswith("contest: mine is out: --set contest.contestants.mine=")
-    assert "scheduler.schedule_policy" in line
-    assert reason in line
-    assert "mine is out of the contest" in ended.out
+    lines = ended.err.splitlines()[-len(fails) :]
+    for line, (name, reason) in zip(lines, fails.items(), strict=True):
+        assert line.startswith(f"contest: {name} is out: --set contest.contestants.{name}=")
+        assert "scheduler.schedule_policy" in line
+        assert reason in line
+        assert f"{name} is out of the contest" in ended.out
     found = read("out")
-    assert [one["out"] is not None for one in found["contestants"]] == [False] * 3 + [True]
+    assert [one["out"] is not None for one in found["contestants"]] == [False] * 3 + [True] * 3
     assert {cell["contestant"] for cell in found["cells"]} == {"fcfs", "lpm", "vllm"}
     simulate("contest", contest, "--out", "without")
     assert found["cells"][0]["metrics"] == read("without")["cells"][0]["metrics"]

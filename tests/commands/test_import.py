@@ -11,7 +11,7 @@ import yaml
 import sim.commands.import_results
 from sim.core.errors import InputError
 from sim.families import RESULT_FORMATS
-from sim.runlog.measured import read_measured
+from sim.runlog.run_log_file import read_measured
 from sim.scenario.load import load_scenario
 from sim.workload.kinds.build import build_workload
 from tests.support.result_files import ServedRequest, sglang_bench, sglang_text_log, vllm_bench

@@ -10,9 +10,9 @@ import pytest
 from sim.compiled.finder import PURE, ROOT
 
 # Neither imports numpy, whose types mypy reads for seconds.
-MODULE = "sim/latency/features.py"
-IMPORTED = "sim/core/batch.py"
-WHICH = "from sim.latency import features; from sim.compiled.finder import why_pure; "
+MODULE = "sim/sglang/version_rules.py"
+IMPORTED = "sim/core/declared.py"
+WHICH = "from sim.sglang import version_rules; from sim.compiled.finder import why_pure; "
 PATTERNS = f'[tool.servetwin.build]\ncompiled = ["{MODULE}"]\ninterpreted = []\n'
 
 
@@ -30,7 +30,7 @@ def run(tree, *arguments, **env):
 
 def why_pure(tree, **env):
     """Why the module is not the compiled one; "None" if it is."""
-    code = WHICH + "print(why_pure()); print(features.__file__.endswith('.py'))"
+    code = WHICH + "print(why_pure()); print(version_rules.__file__.endswith('.py'))"
     reason, is_pure = run(tree, "-c", code, **env).stdout.splitlines()
     assert is_pure == str(reason != "None")
     return reason

@@ -10,8 +10,8 @@ import pytest
 
 from sim.cli import main
 from sim.core.errors import InputError
-from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import load_scenario
+from tests.support.scheduler_settings import build_scheduler_config
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/model-and-gpu.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.engine.executor import ScriptedExecutor
+from sim.core.batch import ScriptedExecutor
 from tests.support.executor_contract import ExecutorContract
 
 

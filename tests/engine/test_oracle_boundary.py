@@ -2,9 +2,8 @@
 
 from hypothesis import given
 
-from sim.core.batch import ForwardMode
+from sim.core.batch import ForwardMode, ScriptedExecutor
 from sim.core.errors import InvariantError
-from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
 from sim.families import build_engine, check_engine
 from tests.support.random_scenarios import random_scenarios

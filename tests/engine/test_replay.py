@@ -6,9 +6,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.executor import ScriptedExecutor
+from sim.core.batch import ScriptedExecutor
 from sim.engine.page_pool import PageIds
-from sim.engine.replay.replay import RankReplay, by_step, of_one_server, replay
+from sim.engine.replay import RankReplay, by_step, of_one_server, replay
 from sim.families import build_engine
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve

@@ -2,9 +2,16 @@
 
 import pytest
 
-from sim.core.batch import Batch, ForwardMode, PrefillRow
+from sim.core.batch import (
+    END_TOKEN,
+    NEVER_STEPS,
+    Batch,
+    ForwardMode,
+    OutputScript,
+    PrefillRow,
+    ScriptedExecutor,
+)
 from sim.core.tokens import stream_token_ids
-from sim.engine.executor import END_TOKEN, NEVER_STEPS, OutputScript, ScriptedExecutor
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.token_clock import TokenClock
+from sim.engine.request import TokenClock
 from sim.testing.contracts.policies import waiting_request
 
 _NUM_REQUESTS = 5

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from realrun.runner.warm_runner import RunnerOptions, load_with_options, warm_runner
 from realrun.server.serve_workload import serve as serve_for_real
-from sim.engine.executor import ScriptedExecutor
+from sim.core.batch import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.replay import RankReplay, of_one_server, replay
+from sim.engine.replay import RankReplay, of_one_server, replay
 from sim.families import FAMILIES, build_engine
 from sim.new.starts import family as slots
 from sim.runlog.run_log_file import RecordedRun

@@ -11,8 +11,9 @@ from sim.latency.aiconfigurator.kv_pool import GpuMemory
 from sim.latency.kinds.linear import LinearLatency
 from sim.metrics.summary import summarise
 from sim.report.summary_text import summary_text
-from sim.scenario.build import build, build_scheduler_config
+from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
+from tests.support.scheduler_settings import build_scheduler_config
 
 WEIGHTS = ("per_prefill_token_s", "per_decode_request_s", "per_context_token_s")
 LINEAR = "{kind: linear, step_s: 0.01, " + ", ".join(f"{name}: 0" for name in WEIGHTS) + "}"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import load_scenario
+from tests.support.scheduler_settings import build_scheduler_config
 
 REPOSITORY = Path(__file__).parents[2]
 MEASURED = REPOSITORY / "data/measured"

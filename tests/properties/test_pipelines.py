@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.replay import RankReplay, by_step, replay
+from sim.engine.replay import RankReplay, by_step, replay
 from sim.families import build_engine, build_executor
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import every_request

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.replay import RankReplay, of_one_server, replay
+from sim.engine.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine, build_executor
 from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
 from sim.sglang.config import SchedulerConfig, StaticSettings

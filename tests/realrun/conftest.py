@@ -17,8 +17,8 @@ from realrun.model.paged_model import PagedModel, load_model
 from realrun.runner.model_runner import ModelRunner
 from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from realrun.server.serve_workload import serve
+from sim.core.packed import Line
 from sim.engine.server_config import ServerConfig
-from sim.runlog.json_lines import Line
 from sim.workload.workload import Workload
 
 _LLAMA = {

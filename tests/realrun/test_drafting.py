@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realrun.tokens.drafting import ngram_drafts
+from sim.core.batch import OutputScript
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
-from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.replay import RankReplay, of_one_server, replay
+from sim.engine.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine, build_executor
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.scenario.acceptance_section import recorded_acceptance

@@ -8,7 +8,7 @@ import pytest
 from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from realrun.server.serve_workload import serve
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.replay import RankReplay, of_one_server, replay
+from sim.engine.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine, build_executor
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.sglang.config import PackSettings, SchedulerConfig, StaticSettings

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realrun.tokens.outputs import SAMPLED_LAST, ForcedTokens, GreedyTokens
-from sim.core.batch import Batch, ForwardMode, PrefillRow
-from sim.engine.executor import OutputScript, ScriptedExecutor
+from sim.core.batch import Batch, ForwardMode, OutputScript, PrefillRow, ScriptedExecutor
 from sim.workload.workload import ScriptedRequest
 from tests.support.workloads import scripted
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sim.core.errors import InputError
-from sim.runlog.measured import read_measured
+from sim.runlog.run_log_file import read_measured
 
 LINE = {"rid": "a", "arrival_s": 0.5, "finish_s": 2.0, "prompt_tokens": 3, "output_tokens": 4}
 TIMES = "arrival_s, scheduled_s, first_token_s, finish_s"

@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.hardware import load_hardware
 from sim.latency.kinds.linear import LinearLatency
-from sim.scenario.build import build, build_scheduler_config
+from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.sglang.cache.tree.eviction import EvictionSettings
 from sim.sglang.config import PackSettings, StaticSettings, UserRules
@@ -18,6 +18,7 @@ from sim.sglang.scheduler.waiting.fairness import AgingTokens, FairnessT, ForceF
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
 from tests.support.random_settings import other_values
+from tests.support.scheduler_settings import build_scheduler_config
 
 DERIVED = ["scheduler.max_total_tokens=null", "model=llama-3.1-8b", "hardware=h200-sxm"]
 

@@ -7,11 +7,11 @@ import pytest
 from sim.core.errors import InputError
 from sim.family.section import Drafts
 from sim.latency.architectures.model_key import load_model_shape
-from sim.scenario.build import build_scheduler_config
 from sim.scenario.kv_sizes import drafter_of, with_drafter
 from sim.scenario.load import load_scenario_text
 from sim.sglang.section.scheduler import SglangSection
 from sim.vllm.section.speculation import SpeculativeConfig
+from tests.support.scheduler_settings import build_scheduler_config
 
 
 def drafts(method, model=None):

@@ -8,9 +8,10 @@ import pytest
 from sim.core.errors import InputError
 from sim.latency.kinds.linear import LinearLatency
 from sim.latency.wrappers import LoadTimes
-from sim.scenario.build import build, build_scheduler_config
+from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.sglang.cache.settings import HostCacheSettings
+from tests.support.scheduler_settings import build_scheduler_config
 
 MODEL = ["model=llama-3.1-8b"]
 BYTES_PER_TOKEN = 131_072

@@ -7,8 +7,8 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.families import open_server_log
+from sim.server_log.read import logs_of
 from sim.server_log.records import Kind
-from sim.server_log.rotated import logs_of
 from tests.server_log.test_sglang_log import ARGS, DECODE, PREFILL
 from tests.server_log.test_vllm_log import ITERATION
 

@@ -8,8 +8,8 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.families import open_server_log
-from sim.server_log.iterations import IterationCounter
 from sim.server_log.records import NO_RANK, Kind, LogEvent, Rank
+from sim.server_log.traffic import IterationCounter
 
 REAL = Path(__file__).parents[2] / "data/measured/vllm-0.26-h100-llama-3.1-8b-faults"
 

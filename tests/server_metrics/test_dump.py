@@ -7,7 +7,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.families import known_metrics
-from sim.server_metrics.dump import read_dump
+from sim.server_metrics.scrape import read_dump
 from tests.support.vllm_server import MEASURED
 
 ONE = 'vllm:num_requests_running{engine="0"} 1.0\n'
@@ -58,5 +58,5 @@ def test_files_that_are_no_dumps_are_refused(write, tmp_path):
 
 
 def test_an_endless_scrape_is_refused(write, monkeypatch):
-    monkeypatch.setattr("sim.server_metrics.dump._MAX_LINES", 3)
+    monkeypatch.setattr("sim.server_metrics.scrape._MAX_LINES", 3)
     assert refused(write(f"# scraped 5\n{ONE * 4}")) == ":5: is the 4th line of a scrape"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from sim.api.metrics import EngineLoad, Metrics
 from sim.families import FAMILIES, known_metrics
-from sim.server_metrics.exposition import read_samples
-from sim.server_metrics.scrape import Histogram, read_scrape
+from sim.server_metrics.scrape import Histogram, read_samples, read_scrape
 
 SGLANG = """\
 # HELP sglang:num_running_reqs The number of running requests.

@@ -12,14 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sim.core.packed import read_json_object
+from sim.core.packed import Line, numbered_lines, read_json_object
 from sim.des.deployment import Deployment
 from sim.des.run import PoolFactory, RunOptions, simulate
+from sim.engine.logged_decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.wrappers import StagedLatency
-from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.run_log_file import first_difference
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario_text

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sim.core.batch import Batch, ForwardMode, PrefillRow
-from sim.engine.executor import Executor
+from sim.core.batch import Batch, Executor, ForwardMode, PrefillRow
 from sim.workload.workload import ScriptedRequest
 from tests.support.workloads import scripted
 

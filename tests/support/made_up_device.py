@@ -16,10 +16,10 @@ from sim.engine.page_pool import PageCounts
 from sim.families import build_engine
 from sim.latency.features import step_features
 from sim.runlog.run_log_file import write_run_log
-from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
 from sim.workload.kinds.build import build_workload
 from tests.support.measured_runs import MADE_UP
+from tests.support.scheduler_settings import build_scheduler_config
 
 US = 1_000
 MS = 1_000 * US

@@ -10,24 +10,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sim.core.batch import Batch
+from sim.core.batch import Batch, ScriptedExecutor
+from sim.core.packed import Line
 from sim.core.request import RequestSpec
-from sim.engine.executor import ScriptedExecutor
+from sim.engine.logged_decision import decode_crc, describe_decision
 from sim.engine.page_pool import PageIds
 from sim.engine.records import RequestRecord, StepState
-from sim.engine.replay.decision import decode_crc, describe_decision
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
 from sim.runlog.decisions import step_line, step_times
-from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import RecordedRun, measured_request_line
-from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.kinds.build import build_workload
 from sim.workload.workload import ScriptedRequest
+from tests.support.scheduler_settings import build_scheduler_config
 
 MADE_UP = {"device": "made up", "torch": "0", "num_threads": None, "model": "tiny"}
 

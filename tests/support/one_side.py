@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sim.core.packed import Line, numbered_lines
 from sim.des.clock import Clock
 from sim.des.replicas.one_server import Server
 from sim.des.servers import RunOptions, Servers
 from sim.des.traffic import SimulationLog, start_traffic
-from sim.engine.replay.decision import Divergence
+from sim.engine.logged_decision import Divergence
 from sim.engine.server_config import DECODE
 from sim.runlog.decisions import DecisionLog
-from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.workload.workload import ScriptedRequest

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
+from sim.core.packed import Line
 from sim.core.units import NS_PER_S
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.replicas.one_server import Server
-from sim.runlog.json_lines import Line
 
 
 class ScriptedPartner:

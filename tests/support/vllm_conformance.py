@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
-from sim.core.packed import parse_json_object, read_file
+from sim.core.packed import Line, parse_json_object, read_file
 from sim.des.run import RunOptions
-from sim.engine.replay.decision import Divergence
-from sim.runlog.json_lines import Line
+from sim.engine.logged_decision import Divergence
 from sim.runlog.run_log_file import first_difference
 from sim.vllm.version_rules import version_with_rules_of
 from tests.support.conformance import case_scenario, serve_scenario

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from sim.core.packed import Line, numbered_lines
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.des.replicas.one_server import Server
 from sim.des.run import RunOptions
@@ -19,7 +20,6 @@ from sim.des.traffic import SimulationLog, start_traffic
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.wrappers import StagedLatency
 from sim.runlog.decisions import DecisionLog
-from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.workload.workload import ScriptedRequest

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sim.core.packed import Line, numbered_lines
+from sim.engine.logged_decision import decode_crc, describe_decision
 from sim.engine.page_pool import PageCounts
 from sim.engine.records import RequestRecord
-from sim.engine.replay.decision import decode_crc, describe_decision
 from sim.families import build_engine, build_executor
 from sim.runlog.decisions import step_line, step_times
-from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.run_log_file import measured_request_line, write_run_log
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario_text

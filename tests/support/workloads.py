@@ -1,8 +1,8 @@
 """Small workloads for tests."""
 
+from sim.core.batch import OutputScript
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
-from sim.engine.executor import OutputScript
 from sim.workload.workload import ScriptedRequest
 
 

@@ -27,8 +27,7 @@ _MOST_PROMPT, _MOST_OUTPUT, _MOST_REQUESTS = 8_000, 200, 150
 def attack_in(out: Path, contest: Contest, name: str, num_trials: int) -> tuple[Duel, Found]:
     """Search for the traffic under which a contestant is worst beside the reference.
 
-    Raises:
-        InputError: there is no such contestant, or it is the reference.
+    Raises InputError: there is no such contestant, or it is the reference.
     """
     section = contest.section
     others = [each for each in section.contestants if each != section.reference]

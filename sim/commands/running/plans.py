@@ -8,10 +8,12 @@ from shlex import quote
 from sim.commands.output import print_line, print_table
 from sim.commands.running.sweeps import searched_points
 from sim.family.launch_command import LaunchCommand
-from sim.report.capacity_front import front_lines, front_rows, loads_table
 from sim.report.capacity_tables import (
     certainty_lines,
     deployments_table,
+    front_lines,
+    front_rows,
+    loads_table,
     other_lines,
     plan_in_words,
 )

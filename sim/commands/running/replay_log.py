@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
+from sim.core.batch import OutputScript
 from sim.core.errors import InputError
+from sim.core.packed import Line
 from sim.core.request import Status
 from sim.engine.acceptance import Speculation
-from sim.engine.executor import OutputScript
+from sim.engine.logged_decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
-from sim.engine.replay.replay import RankReplay, by_step, of_one_server, replay
+from sim.engine.replay import RankReplay, by_step, of_one_server, replay
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
-from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import read_lives
 from sim.scenario.acceptance_section import recorded_acceptance
 from sim.scenario.build import BuiltScenario, build

@@ -182,7 +182,6 @@ def _results(outcomes: Sequence[TaskOutcome[PartResult | PartError]]) -> list[Pa
 
 
 def run_part(work: PartWork, read_trace: TraceReader) -> PartResult | PartError:
-    """Simulate a part in a worker."""
     built = build(work.loaded, read_trace=read_trace)
     with located_errors(work.loaded):
         deployment = deployment_of(built)

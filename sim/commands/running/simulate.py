@@ -40,7 +40,6 @@ Simulation = Callable[[BuiltScenario, RunOptions], Simulated]
 
 
 def servers_of(built: BuiltScenario) -> Servers:
-    """The scenario's servers."""
     scenario = built.loaded.scenario
     num_front_ends = scenario.scheduler.num_front_ends(parallelism(scenario.latency).dp)
     return Servers(built.scheduler, built.latencies, scenario.host, num_front_ends)
@@ -57,7 +56,6 @@ def autoscale_of(scenario: Scenario, role: str = BOTH) -> Autoscale | None:
 
 
 def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
-    """Simulate in this process."""
     with located_errors(built.loaded):
         log = simulate(built.workload, deployment_of(built), options)
     of_pools = [pool.latencies for pool in built.pools.values()] or [built.latencies]

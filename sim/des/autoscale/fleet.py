@@ -22,7 +22,6 @@ class Seat:
     """GPUs for one replica.
 
     Attributes:
-        index: of the seat in its fleet.
         number: under which logs have its replicas.
         phase: what its replica does; free: there is none.
         up_ns: when its replica takes requests, or took the first.
@@ -72,11 +71,8 @@ class Fleet:
     ) -> None:
         """Make a fleet that is empty; `begin` and `scale_to` fill it.
 
-        Args:
-            env: the clock.
-            make: makes the replica of a seat.
-            numbers: of the seats' replicas in the log.
-            startup_ns: how long a replica starts before it takes requests.
+        `make` makes the replica of a seat; `numbers` are those of the seats' replicas in the log. A
+        replica takes requests after `startup_ns`.
         """
         self._env = env
         self._make = make

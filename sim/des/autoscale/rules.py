@@ -52,13 +52,11 @@ class Observed:
     """What a rule may use: everything since the rule decided last.
 
     Attributes:
-        now_ns: the time of the decision.
         interval_s: time since the last decision.
         num_wanted: replicas that are up or starting.
         num_up: replicas that take requests.
         num_draining: replicas that take no more requests, and have some left.
         samples: the loads of the replicas that were up, by number, at each sample.
-        num_arrived: requests that arrived.
         ttft_ms, tpot_ms: of the requests that got their first token, and of those that finished.
     """
 
@@ -95,7 +93,6 @@ class LatencyMeter:
         self._sampled_ns = now_ns
 
     def ended(self, record: RequestRecord) -> None:
-        """A request has ended."""
         self._first_token(record.spec.arrival_ns, record.first_token_ns)
         if record.status is Status.FINISHED and record.output_tokens > 1:
             decode_ns = record.finish_ns - record.first_token_ns

@@ -23,7 +23,7 @@ from sim.des.routers.router import RoutedServers, Router, Target
 from sim.des.servers import Made, Servers
 from sim.engine.account import check_nothing_kept
 from sim.engine.records import RequestRecord
-from sim.engine.token_clock import TokenClock
+from sim.engine.request import TokenClock
 
 
 class Pace(NamedTuple):
@@ -69,11 +69,7 @@ class PaceKeeper:
     def __init__(self, up: Pace, down: Pace, sizes: tuple[int, int], num_initial: int) -> None:
         """Begin at time 0 with `num_initial` replicas, which counts as a recommendation.
 
-        Args:
-            up: how fast the fleet may grow.
-            down: how fast it may shrink.
-            sizes: the smallest and the largest fleet.
-            num_initial: replicas at time 0.
+        `sizes` are the smallest and the largest fleet.
         """
         self._up = up
         self._down = down
@@ -86,10 +82,8 @@ class PaceKeeper:
     def follow(self, now_ns: int, current: int, recommended: int) -> int:
         """The number of replicas from now on.
 
-        Args:
-            now_ns: the time, which rises from call to call.
-            current: the number up to now.
-            recommended: what the rule says now.
+        `now_ns` rises from call to call; `current` is the number up to now, `recommended` what the
+        rule says now.
         """
         wanted = self._steadied(now_ns, current, recommended)
         if wanted > current:
@@ -149,7 +143,6 @@ class Autoscale(NamedTuple):
         interval_ns: time from one decision to the next.
         sample_ns: time from one sample of the replicas' metrics to the next.
         startup_ns: how long a replica starts before it takes requests.
-        gpus: GPUs of a replica, for the log.
     """
 
     rule: Rule
@@ -283,14 +276,8 @@ class ScaledServers:
     ) -> None:
         """Make the replicas that are up at time 0; `start` starts the autoscaler.
 
-        Args:
-            env: the clock.
-            servers: settings and step times of all seats.
-            autoscale: how the fleet grows and shrinks.
-            make: makes the replicas of seats.
-            clocks: gets the clocks of all replicas that come up, now and later.
-            numbers: of the seats' replicas in the log.
-            adopt: called with each replica that comes up, if given.
+        `make` makes the replicas of seats, whose `numbers` are those of the log. `clocks` gets the
+        clocks of all replicas that come up, now and later; `adopt` is called with each of them.
         """
         self._env = env
         self._servers = servers
@@ -309,7 +296,6 @@ class ScaledServers:
         return [seat.now for seat in self.fleet.up]
 
     def has(self, number: int) -> bool:
-        """Whether the server with this number in the log is one of these."""
         servers = self._servers
         return 0 <= number - servers.first < len(servers.latencies) * servers.num_ranks
 

@@ -51,11 +51,7 @@ def make_autoscale(
 ) -> Autoscale:
     """The autoscaler of a scenario.
 
-    Args:
-        section: its settings.
-        limits: what rule `slo` compares latencies with.
-        num_initial: replicas that are up at time 0.
-        gpus: GPUs of a replica.
+    `limits` are what rule `slo` compares latencies with, `gpus` those of a replica.
     """
     grow, shrink = section.grow, section.shrink
     window_s = shrink.window_s
@@ -90,7 +86,6 @@ def limits_ms(slo: SloSection, role: str) -> LatencyLimits:
 
 
 def make_rule(rule: RuleConfig, limits: LatencyLimits) -> Rule:
-    """The rule that a section describes."""
     match rule:
         case SloConfig():
             return SloRule(

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.core.batch import Batch, ForwardMode
+from sim.core.batch import Batch, ForwardMode, ScriptedExecutor
 from sim.des.clock import Clock
 from sim.des.replicas.replica import Replica, ServerOptions
-from sim.des.replicas.stages import Stages
-from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
+from sim.des.replicas.timeline import Stages, UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import MANY_STEPS, EngineCore
-from sim.engine.executor import ScriptedExecutor
 from sim.engine.ranks import Meeting, RankRules
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
@@ -30,7 +28,7 @@ _NO_WORK = Batch(ForwardMode.DECODE, (), (), 0, 0)
 _Part = tuple[StepFeatures, int]
 
 
-class Rank:
+class GroupRank:
     """One rank of a group.
 
     Attributes:
@@ -75,7 +73,7 @@ class Group(Replica):
         env: Clock,
         number: int,
         *,
-        ranks: Sequence[Rank],
+        ranks: Sequence[GroupRank],
         rules: RankRules,
         reports: SimulationLog,
         options: ServerOptions,

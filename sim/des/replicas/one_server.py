@@ -7,15 +7,13 @@ the executor which output tokens it gives.
 import heapq
 from collections.abc import Sequence
 
-from sim.core.batch import Batch
+from sim.core.batch import Batch, ScriptedExecutor
 from sim.core.units import seconds_to_ns
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.des.replicas.replica import Replica, ServerOptions, Wait
-from sim.des.replicas.stages import Stages
-from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
+from sim.des.replicas.timeline import Stages, UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
-from sim.engine.executor import ScriptedExecutor
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
 from sim.latency.host import HostSection

@@ -18,8 +18,7 @@ from simpy.events import Event
 from sim.core.request import RequestSpec
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
-from sim.des.replicas.stages import Stages
-from sim.des.replicas.timeline import UpcomingSteps
+from sim.des.replicas.timeline import Stages, UpcomingSteps
 from sim.engine.core import EngineCore
 from sim.engine.pipeline import decides_again
 from sim.runlog.builder import StepRun
@@ -91,7 +90,6 @@ class Replica:
 
     @property
     def _num_waiting(self) -> int:
-        """Requests in waiting queues."""
         raise NotImplementedError
 
     def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
@@ -277,12 +275,9 @@ class Replica:
     ) -> Generator[Event, Any, bool]:
         """Wait for the next decision that may differ, and take the decode steps before it.
 
-        Args:
-            step: the only step in flight; the steps taken are added to it.
-            next_decision_ns: when the next step is decided.
+        `step` is the only one in flight; the steps taken are added to it.
 
-        Returns:
-            Whether simulated time passed.
+        Returns whether simulated time passed.
         """
         steps = self._upcoming(step, next_decision_ns) if self._fast_forward else None
         if steps is None:
@@ -333,7 +328,6 @@ class Replica:
             yield self.at(self._held_ns)
 
     def _wake(self) -> None:
-        """A request has arrived."""
         if not self._arrived.triggered:
             self._arrived.succeed()
 

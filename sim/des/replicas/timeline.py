@@ -1,18 +1,25 @@
-"""The times of many consecutive decode steps, computed together.
+"""The times of many consecutive decode steps, computed together; and those of a pipeline's stages.
 
 Notation: step i is decided at t(i) and takes host time h(i). Then its launch begins, which takes
 the host l. The device computes it for d(i), from s(i) to e(i). `sim.des.replicas.replica` draws all
 this.
 """
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
 from sim.core.arrays import Int64
+from sim.core.batch import Batch
+from sim.core.errors import InvariantError
 from sim.core.units import MAX_TIME_NS
 from sim.engine.records import StepState
 from sim.engine.running_batch import DecodeRun
+from sim.latency.features import StepFeatures
+from sim.latency.model import LatencyModel
+from sim.latency.wrappers import StagedLatency
 from sim.runlog.builder import FurtherSteps
 
 
@@ -23,7 +30,6 @@ class UpcomingSteps:
         decided_ns: when each step is decided, and when the step after the last one is decided;
             shape [num_steps + 1].
         starts_ns, ends_ns, host_ns: device start, device end and host time; shape [num_steps].
-        launch_ns: launch time of each step.
         known_ns: for each step, when the scheduler processes the result of the step before it;
             shape [num_steps].
     """
@@ -49,7 +55,6 @@ class UpcomingSteps:
         return len(self.ends_ns)
 
     def first(self, num_steps: int) -> "UpcomingSteps":
-        """The first of these steps."""
         if num_steps == len(self.ends_ns):
             return self
         return UpcomingSteps(
@@ -67,7 +72,6 @@ class UpcomingSteps:
         return FurtherSteps(times, self.launch_ns, run, state)
 
     def decided_before(self, time_ns: int) -> "UpcomingSteps | None":
-        """The steps that are decided before `time_ns`; None: there are none."""
         return self._before(self.decided_ns[:-1], time_ns)
 
     def followed_before(self, time_ns: int) -> "UpcomingSteps | None":
@@ -75,7 +79,6 @@ class UpcomingSteps:
         return self._before(self.decided_ns[1:], time_ns)
 
     def known_before(self, time_ns: int) -> "UpcomingSteps | None":
-        """The steps whose `known_ns` is before `time_ns`; None: there are none."""
         return self._before(self.known_ns, time_ns)
 
     def _before(self, times_ns: Int64, time_ns: int) -> "UpcomingSteps | None":
@@ -90,12 +93,9 @@ def upcoming_steps(
 ) -> UpcomingSteps | None:
     """The times of the decode steps that follow the one in flight.
 
-    Args:
-        decided_ns: when the first of them is decided; used only if scheduling overlaps.
-        end_ns: end of the step in flight.
-        times: device and host time of each step that follows; shape [num_steps], not empty.
-        launch_ns: launch time of each of these steps.
-        overlaps: whether scheduling overlaps.
+    `decided_ns` is when the first of them is decided; it is used only if scheduling overlaps.
+    `end_ns` is the end of the step in flight. `times` and `launch_ns` are those of each step that
+    follows; shape [num_steps], not empty.
 
     Returns:
         Those that certainly end by `MAX_TIME_NS`, the latest time of the clock; None: none does.
@@ -166,3 +166,59 @@ def launched_steps(
         ends[i] = end_ns = max(start_ns + device, launched_ns)
         decided[i + 1] = decided_ns
     return UpcomingSteps(decided, starts, ends, host_ns, decided[1:], launch_ns)
+
+
+class Stages:
+    """The stages of a replica, of which no step is fast-forwarded.
+
+        stage 0   | step 0 | step 1 |        | step 2 | step 3 | ...
+        stage 1            | step 0 | step 1 |        | step 2 | ...
+                                    ^ result of step 0: its requests are in step 2
+
+    A step goes through all stages. Each stage begins it when the stage before has ended it, and
+    when the stage itself has ended the step before. Steps in flight have different rows, so the
+    first stage need not wait for the result of the last. docs/explanation/pipeline.md has the
+    rules.
+    """
+
+    def __init__(self, latency: LatencyModel) -> None:
+        """`latency` says what each stage has of a step.
+
+        Raises InvariantError: it knows no stages.
+        """
+        if not isinstance(latency, StagedLatency):
+            raise InvariantError("a pipeline needs the times of its stages")
+        self._shares_ns = latency.stages_ns
+        # When each stage has ended its last step.
+        self._free_ns = [0] * latency.num_stages
+        # Of the last decided steps, one for each stage: when their tokens are known. 0: the
+        # decision launched nothing, or the step samples no token.
+        self._tokens_ns: deque[int] = deque([0] * latency.num_stages)
+
+    def take(
+        self, ready_ns: int, parts: Iterable[tuple[StepFeatures, int]], batches: Iterable[Batch]
+    ) -> tuple[int, int]:
+        """A step enters the first stage; returns when that begins it, and when the last ends it.
+
+        A stage computes a step for as long as the slowest rank. Under async scheduling rows may
+        decode before the result of their last step is taken in. The first stage then waits for the
+        tokens of the step that was decided as many decisions ago as there are stages.
+        Source: vLLM 0.33.0, `PPHandler.get_prev_sampled_outputs` (v1/worker/gpu/pp_utils.py).
+
+        The host has prepared the step at `ready_ns`. `parts` has of each rank with work its part of
+        the step, and the device time of that.
+        """
+        shares = [self._shares_ns(features, device_ns) for features, device_ns in parts]
+        start_ns = end_ns = max(ready_ns, self._free_ns[0], self._tokens_ns[0])
+        for stage, of_ranks in enumerate(zip(*shares, strict=True)):
+            end_ns = max(end_ns, self._free_ns[stage]) + max(of_ranks)
+            self._free_ns[stage] = end_ns
+        samples = any(b.decode_rids or any(r.samples for r in b.prefill) for b in batches)
+        self._tokens_ns.append(end_ns if samples else 0)
+        return start_ns, end_ns
+
+    def decided(self, *, launched: bool) -> None:
+        """A decision has been taken; one that launched nothing samples no token."""
+        if not launched:
+            self._tokens_ns.append(0)
+        self._tokens_ns.popleft()

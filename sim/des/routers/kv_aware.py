@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.core.block_keys import BlockKeys
 from sim.core.request import RequestSpec
-from sim.core.tokens import TokenIds
+from sim.core.tokens import BlockKeys, TokenIds
 from sim.des.routers.router import RoutedReplica
 from sim.engine.page_pool import KeysOf
 
@@ -140,7 +139,6 @@ class ActiveWork:
         sent.prefill_tokens = 0
 
     def over(self, rid: str) -> None:
-        """A request has ended."""
         self.prefilled(rid)
         for key in self._sent.pop(rid).keys:
             if self._num_users[key] > 1:

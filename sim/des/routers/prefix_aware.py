@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from sim.core.block_keys import BlockKeyArray, BlockKeys
 from sim.core.request import RequestSpec
+from sim.core.tokens import BlockKeyArray, BlockKeys
 from sim.des.routers.router import RoutedReplica
 
 
@@ -99,7 +99,6 @@ class Node:
 
     Attributes:
         start: number of blocks before the node.
-        keys: the keys of its blocks.
         used: for each replica that got these blocks, the number of the latest prompt with them,
             counted over all prompts. The replica that got them first comes first.
     """
@@ -141,7 +140,6 @@ class PrefixTree:
         self._uses = 0
 
     def num_blocks(self, replica: int) -> int:
-        """Blocks that the tree remembers for the replica."""
         return self._num_blocks.get(replica, 0)
 
     def match(self, keys: BlockKeyArray) -> ReplicaMatch:
@@ -170,7 +168,6 @@ class PrefixTree:
         self._evict(replica)
 
     def forget(self, replica: int) -> None:
-        """Forget all that was sent to a replica."""
         for first, node in list(self._nodes.items()):
             if node.used.pop(replica, None) is not None and not node.used:
                 del self._nodes[first]

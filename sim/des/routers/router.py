@@ -65,10 +65,8 @@ def seen_replicas(router: Router, replicas: Sequence[RoutedReplica]) -> Sequence
 def tell_changed(router: Router, kept: Sequence[int]) -> None:
     """Tell a router that from now on it chooses from other replicas.
 
-    Args:
-        router: if it has a method `changed`, that is called with `kept`.
-        kept: for each replica, the index that it had before; -1: it is new, and its cache is empty.
-            Replicas that are not in it have left.
+    If it has a method `changed`, that is called with `kept`: for each replica, the index that it
+    had before; -1: it is new, and its cache is empty. Replicas that are not in it have left.
     """
     changed = getattr(router, "changed", None)
     if changed is not None:
@@ -202,7 +200,6 @@ class Target(NamedTuple):
     """A server that requests can be sent to.
 
     Attributes:
-        replica: the server.
         entry: what a request for it enters: the server, or its front end.
         number: of its first rank in the log.
     """

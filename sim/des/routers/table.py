@@ -41,13 +41,9 @@ _KEY: KeyPath = ("router",)
 def make_router(section: RouterConfig, folder: Path = Path(), seed: int = 0) -> Router:
     """A new router, for one run: routers remember earlier requests.
 
-    Args:
-        section: the scenario's settings.
-        folder: the scenario's folder, which is searched for a user's own class.
-        seed: the scenario's seed, for routers that draw.
+    The scenario's folder is searched for a user's own class; its seed is for routers that draw.
 
-    Raises:
-        InputError: the user's own class cannot be loaded, or is no router.
+    Raises InputError: the user's own class cannot be loaded, or is no router.
     """
     if isinstance(section, UserClass):
         return GuardedRouter(load_class(section, ROUTER, key=_KEY, folder=folder).make())
@@ -101,14 +97,10 @@ def connect(
     Only a kv-aware router needs this; for others nothing happens. Call it before any request
     arrives.
 
-    Args:
-        router: the router.
-        replicas: all replicas that it chooses from, in the order of its choices.
-        clock: their clock.
-        reports: where they report steps and ends.
+    `replicas` are in the order of the router's choices; `reports` is where they report steps and
+    ends.
 
-    Raises:
-        InputError: the caches of these servers report no events.
+    Raises InputError: the caches of these servers report no events.
     """
     if not isinstance(router, KvAware):
         return

@@ -14,14 +14,16 @@ its prompt is computed (`after_prefill`).
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from sim.core.errors import require
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.replicas.replica import Replica
 from sim.des.routers.router import RoutedServers, Router, Target
 from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
+from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord
-from sim.engine.request import NEVER_NS
+from sim.engine.request import NEVER_NS, Request
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
@@ -34,10 +36,7 @@ class Handover:
         target_rank: the rank of the target that has the request, once it has allocated its KV.
         num_sent: tokens of its prompt whose KV was sent, or is under way, or is not needed.
         num_computed: tokens of its prompt that are computed.
-        num_under_way: transfers under way.
-        is_computed: the whole prompt is computed.
         allocation_known: the prefill server knows that the decode server has allocated its KV.
-        prefilled: the record of its prefill.
         is_submitted: the decode server has it.
         has_arrived: all of its KV is on the decode server.
         is_lost: a transfer failed, or one of its servers gave it up.
@@ -130,13 +129,9 @@ class Handovers:
     ) -> None:
         """Begin without requests; `connect` sets the servers.
 
-        Args:
-            env: the clock.
-            log: the run's log.
-            transfers: carries KV.
-            message_ns: time of a message from one server to another.
-            after_prefill: the decode server gets a request when its prompt is computed.
-            chooses_late: the decode server is chosen then; if not, when the request arrives.
+        `message_ns` is the time of a message from one server to another. With `after_prefill` the
+        decode server gets a request when its prompt is computed; with `chooses_late` it is chosen
+        then, too, and not when the request arrives.
         """
         self._env, self._log, self._transfers = env, log, transfers
         self._message_ns = message_ns
@@ -157,7 +152,6 @@ class Handovers:
             engine.role.partner = self
 
     def submit(self, request: ScriptedRequest) -> None:
-        """A request arrives now."""
         spec = request.spec
         source = self.prefill.choose(spec)
         target = None if self._chooses_late else self.decode.choose(spec)
@@ -267,7 +261,6 @@ class Handovers:
         )
 
     def _transferred(self, rid: str, handover: Handover, has_arrived: bool) -> None:
-        """A transfer has ended."""
         handover.num_under_way -= 1
         if not has_arrived:
             handover.is_lost = True
@@ -334,7 +327,6 @@ class Handovers:
 
 
 def _rank_with(target: Target, rid: str) -> int:
-    """The rank of a replica that has the request."""
     engines = target.replica.engines
     return next((rank for rank, engine in enumerate(engines) if rid in engine.requests), 0)
 
@@ -353,3 +345,48 @@ def _fail(target: Target, rid: str) -> None:
 
 def _dismiss(target: Target, rid: str) -> None:
     target.replica.notify(rid, lambda engine: engine.role.dismiss(rid))
+
+
+def check_handovers(handovers: Handovers) -> None:
+    """Verify that the KV of every prompt is on a server, or on its way, once it is computed.
+
+        computed, not sent     the prefill server has it
+        on its way             the prefill server still has it, and the decode server has room
+        arrived                the decode server has it
+
+    Raises InvariantError: an invariant is broken; the message names it.
+    """
+    for rid, handover in handovers.live.items():
+        _check_handover(rid, handover)
+
+
+def _check_handover(rid: str, handover: Handover) -> None:
+    prompt_len = len(handover.request.spec.prompt)
+    require(
+        handover.num_computed <= prompt_len,
+        f"{rid}: {handover.num_computed} of {prompt_len} prompt tokens are computed",
+    )
+    if handover.is_lost:
+        return
+    source = _request_on(handover.source.replica.engines, rid)
+    if handover.num_computed and not handover.has_arrived:
+        require(source is not None, f"{rid}: its KV left the prefill server before it arrived")
+    if source is not None and not handover.has_arrived:
+        require(
+            handover.num_computed <= source.seq_len,
+            f"{rid}: {handover.num_computed} tokens may be sent, but {source.seq_len} have KV",
+        )
+    if handover.num_under_way or handover.has_arrived:
+        target = None
+        if handover.target is not None:
+            target = _request_on(handover.target.replica.engines, rid)
+        require(target is not None, f"{rid}: its KV is sent to a server that does not know it")
+        if target is not None and not target.retractions and not target.preemptions:
+            require(
+                target.seq_len >= prompt_len - 1,
+                f"{rid}: {prompt_len} prompt tokens are sent, but only {target.seq_len} have room",
+            )
+
+
+def _request_on(engines: Sequence[EngineCore], rid: str) -> Request | None:
+    return next((engine.requests[rid] for engine in engines if rid in engine.requests), None)

@@ -73,14 +73,13 @@ def rate_of(gb_s: float) -> int:
     return round(gb_s * (1 << _SHIFT))
 
 
-class Link:
+class NetworkLink:
     """One direction of a server's network interfaces, or the fabric.
 
     Attributes:
         number: counts the links of a network from 0.
         capacity: in units of rate; 0: no limit, which only the fabric may have.
         is_outgoing: bytes leave a server here.
-        flows: the flows on the link, by number.
         num_bytes: that the flows carried which have ended.
     """
 
@@ -132,13 +131,14 @@ class Flow:
     """Bytes on their way.
 
     Attributes:
-        number: flows have different numbers.
         num_bytes: of the whole flow.
         rate: in units of rate; UNLIMITED: not computed yet.
         due_ns: when the last byte arrives, if the rate stays as it is.
     """
 
-    def __init__(self, number: int, source: Link, target: Link, num_bytes: int) -> None:
+    def __init__(
+        self, number: int, source: NetworkLink, target: NetworkLink, num_bytes: int
+    ) -> None:
         self.number = number
         self.num_bytes = num_bytes
         self.source = source
@@ -170,23 +170,22 @@ class Network:
     def __init__(self, fabric_rate: int = 0) -> None:
         """Begin without links.
 
-        Args:
-            fabric_rate: capacity of the fabric that all flows share; 0: no limit.
+        `fabric_rate` is the capacity of the fabric that all flows share; 0: no limit.
         """
-        self.fabric = Link(-1, fabric_rate, is_outgoing=False)
-        self._links: list[Link] = []
+        self.fabric = NetworkLink(-1, fabric_rate, is_outgoing=False)
+        self._links: list[NetworkLink] = []
         self._pass = 0
         # Since the last call of `share`: links that flows have left or joined, those that flows
         # have joined, and the least rate of a flow that has left.
-        self._changed: list[Link] = []
-        self._joined: list[Link] = []
+        self._changed: list[NetworkLink] = []
+        self._joined: list[NetworkLink] = []
         self._level = UNLIMITED
 
-    def link(self, capacity: int, *, is_outgoing: bool) -> Link:
+    def link(self, capacity: int, *, is_outgoing: bool) -> NetworkLink:
         """Add a link with this capacity, in units of rate."""
         if capacity < 1 or len(self._links) == _NUMBERS:
             raise InvariantError(f"link {len(self._links)} has capacity {capacity}")
-        link = Link(len(self._links), capacity, is_outgoing=is_outgoing)
+        link = NetworkLink(len(self._links), capacity, is_outgoing=is_outgoing)
         self._links.append(link)
         return link
 
@@ -223,8 +222,7 @@ class Network:
     def share(self, now_ns: int) -> list[Flow]:
         """Compute all rates that can have changed since the last call.
 
-        Returns:
-            For each outgoing link that was looked at, the flow on it that ends first.
+        Returns, for each outgoing link that was looked at, the flow on it that ends first.
         """
         if not self._changed:
             return []
@@ -232,7 +230,7 @@ class Network:
         self._fill(shares, num_open, now_ns)
         return [_first(link) for link in part if link.is_outgoing and link.flows]
 
-    def _open(self) -> tuple[list[Link], list[int], int]:
+    def _open(self) -> tuple[list[NetworkLink], list[int], int]:
         """Find the flows whose rates are open.
 
         While all rates grow together, nothing differs from before until they reach the rate of a
@@ -244,7 +242,7 @@ class Network:
         """
         self._pass = visit = self._pass + 1
         level, self._level = self._level, UNLIMITED
-        part: list[Link] = []
+        part: list[NetworkLink] = []
         if self.fabric.capacity:
             # All flows share a link.
             level, part = 0, self._links
@@ -307,7 +305,7 @@ class Network:
             free -= share * (num_before - num_open)
 
 
-def _first(link: Link) -> Flow:
+def _first(link: NetworkLink) -> Flow:
     """The flow that ends first; of several, the one that began first."""
     first: Flow | None = None
     for flow in link.flows.values():

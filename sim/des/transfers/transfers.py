@@ -19,7 +19,7 @@ from sim.core.errors import InvariantError
 from sim.core.tokens import GOLDEN_RATIO, mixed
 from sim.core.units import seconds_to_ns
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
-from sim.des.transfers.links import Flow, Link, LinkUse, Network, TransferStats, rate_of
+from sim.des.transfers.links import Flow, LinkUse, Network, NetworkLink, TransferStats, rate_of
 from sim.latency.kv_memory import KvBytes
 from sim.scenario.servers_section import TransferSection
 
@@ -67,7 +67,13 @@ class _Transfer(Flow):
     """
 
     def __init__(
-        self, number: int, source: Link, target: Link, rid: str, num_bytes: int, start_ns: int
+        self,
+        number: int,
+        source: NetworkLink,
+        target: NetworkLink,
+        rid: str,
+        num_bytes: int,
+        start_ns: int,
     ) -> None:
         super().__init__(number, source, target, num_bytes)
         self.rid = rid
@@ -138,8 +144,8 @@ class Transfers:
         given = settings.send_queues
         self._num_queues = send_queues if given is None else given
         self._num_ranks = num_ranks
-        self._outgoing: dict[Peer, Link] = {}
-        self._incoming: dict[Peer, Link] = {}
+        self._outgoing: dict[Peer, NetworkLink] = {}
+        self._incoming: dict[Peer, NetworkLink] = {}
         self._queues: dict[tuple[Peer, int], _Queue] = {}
         self._under_way: dict[int, _Transfer] = {}
         # When something is due, and the number of a transfer. Entries that are out of date do not
@@ -223,7 +229,9 @@ class Transfers:
             fabric=_use(fabric, now_ns) if fabric.capacity else None,
         )
 
-    def _link(self, links: dict[Peer, Link], server: Peer, *, is_outgoing: bool) -> Link:
+    def _link(
+        self, links: dict[Peer, NetworkLink], server: Peer, *, is_outgoing: bool
+    ) -> NetworkLink:
         link = links.get(server)
         if link is None:
             rate = self._link_rate or 1
@@ -322,7 +330,7 @@ class Transfers:
             self._network.remove(transfer, now_ns)
 
 
-def _uses(links: Mapping[Peer, Link], now_ns: int) -> dict[int, LinkUse]:
+def _uses(links: Mapping[Peer, NetworkLink], now_ns: int) -> dict[int, LinkUse]:
     """By replica. Ranks of a replica are added up."""
     uses: dict[int, LinkUse] = {}
     for (replica, _), link in sorted(links.items()):
@@ -331,5 +339,5 @@ def _uses(links: Mapping[Peer, Link], now_ns: int) -> dict[int, LinkUse]:
     return uses
 
 
-def _use(link: Link, now_ns: int) -> LinkUse:
+def _use(link: NetworkLink, now_ns: int) -> LinkUse:
     return LinkUse(link.num_bytes, link.busy_ns(now_ns))

@@ -121,7 +121,6 @@ class OperatorList:
         return self._time_ms(places, rows, tokens, x=num_tokens) if places else 0.0
 
     def head_ms(self, num_rows: int) -> float:
-        """Time of the output head."""
         return self._time_ms(self.head, 1, num_rows, x=num_rows) if self.head else 0.0
 
     def rows_ms(self, num_rows: int, num_tokens: int, num_cached: int = 0) -> float:

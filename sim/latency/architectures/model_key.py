@@ -35,7 +35,6 @@ class FoundModel(NamedTuple):
 
     Attributes:
         name: in messages and reports. For a path, that of the folder or the file.
-        config: the keys of its config.json.
         where: how errors about a key of it begin.
         path: the config.json; None: it is not a file of the user.
     """

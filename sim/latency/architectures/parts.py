@@ -12,7 +12,6 @@ class Matrix(NamedTuple):
 
     Attributes:
         module: its name in the checkpoint, without the prefix of the layer.
-        num_parameters: its size.
     """
 
     module: str
@@ -57,7 +56,6 @@ def dense(hidden_size: int, intermediate_size: int, *, bias: bool = False) -> Ml
 
 
 def has_experts(values: ConfigValues, layer: int) -> bool:
-    """Whether a layer of a model with experts has them."""
     only_dense = values.value("mlp_only_layers")
     if isinstance(only_dense, list) and layer in only_dense:
         return False

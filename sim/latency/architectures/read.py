@@ -174,7 +174,6 @@ def num_kv_heads(family: ArchitectureFamily, values: ConfigValues) -> int:
 
 
 def mlp_of(family: ArchitectureFamily, values: ConfigValues, layer: int) -> MlpParts:
-    """The MLP of a layer, or its experts."""
     hidden_size = values.count("hidden_size")
     if family.experts is not None and has_experts(values, layer):
         return family.experts(values, hidden_size)

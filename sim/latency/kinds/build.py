@@ -234,8 +234,7 @@ class GuardedLatency:
 def load_user_latency(named: UserClass, folder: Path) -> Callable[[LatencySetting], GuardedLatency]:
     """Load the class; returns what makes the model of one server.
 
-    Raises:
-        InputError: the module or class does not exist, or takes other settings.
+    Raises InputError: the module or class does not exist, or takes other settings.
     """
     loaded = load_class(named, LATENCY, key=_KEY, folder=folder)
     return lambda setting: GuardedLatency(loaded.make(setting))

@@ -8,10 +8,10 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, describe
+from sim.core.packed import numbered_lines
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime
-from sim.runlog.json_lines import numbered_lines
 
 _MAX_NS = 2**62
 _MAX_S = _MAX_NS // NS_PER_S
@@ -86,8 +86,7 @@ def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64, Int64]:
     `launch_ns` of a simulated step. In a log of a real run it is 0, because there `host_ns` has the
     launch of the step before.
 
-    Returns:
-        Three int64 arrays of shape [num_steps], num_steps >= 1.
+    Returns three int64 arrays of shape [num_steps], num_steps >= 1.
     """
     times_of: dict[object, list[_StepTimes]] = {}
     for line_number, record in numbered_lines(path):

@@ -31,7 +31,6 @@ class PrefillAttention:
     time grows with the square of the chunk, as the number of query-key pairs does.
 
     Attributes:
-        chunks: the measured lengths.
         shortest: the shortest time of any call, which is about the time to launch it.
     """
 

@@ -45,7 +45,6 @@ class LayerTimes:
         once: time of what runs once a step, over new tokens.
         layer: time of one layer without attention, over new tokens.
         head: time of the output head, over rows with logits; None: the table does not have it.
-        attention: times of one layer's attention.
         hidden_size: width of the residual stream; None: the table does not say.
         model: the model that was measured; None: the table does not say.
         experts: of one layer, spread over the devices, over the new tokens of all ranks; None:

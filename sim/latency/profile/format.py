@@ -164,9 +164,7 @@ class Power(StrictModel):
         gpus: how many GPUs it is of.
         idle_w, limit_w, joules: see `sim.metrics.power.ServerPower`.
         idle_measured: the server was seen without a step; otherwise `idle_w` is the lowest reading.
-        sources: the files of readings.
         windows, window_s: to how many stretches of time it was fitted, and how long each was.
-        decode_rows: the measured range.
         clock_mhz: of the SMs during steps; None: not in the readings.
         errors: of the watts of windows that the fit did not see.
     """

@@ -309,7 +309,6 @@ def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode,
 
 
 def _limits(profile: LatencyProfile) -> Mapping[ForwardMode, tuple[Limit, ...]]:
-    """The measured ranges of each mode of a profile."""
     return {
         mode_of(name): tuple(
             _limit(feature, device.range[feature]) for feature in MODE_TERMS[mode_of(name)].ranges

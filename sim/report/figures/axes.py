@@ -179,7 +179,6 @@ class KeyAxis:
     """The places of swept values along an axis.
 
     Attributes:
-        key: the swept key.
         is_log: whether the axis is logarithmic; then 0 stands at its left end.
         places: the place of each value, by its text from `design.same`.
         texts: the label of each value, by the same text.

@@ -36,7 +36,6 @@ class Line:
         low, high: the ends of the values' intervals; empty: there are none.
         width: of the line that joins the points; 0: none does.
         marker: matplotlib's name of the points' marker; empty: none.
-        size: of the marker.
         steps: whether a value lasts until the next point.
         on_top: whether it is drawn over the marks after it.
     """
@@ -200,7 +199,6 @@ class Picture:
     """Panels row by row, below a title and a legend of two entries or more.
 
     Attributes:
-        size_px: width and height.
         shares: the axis that all panels have in common, written once: `x` by the lowest panel, `y`
             by the leftmost.
     """

@@ -275,7 +275,6 @@ def default_metric(data: SweepResults) -> str:
 
 
 def _points(data: SweepResults, plot: LoadPlot, line: PlotLine, by_rate: bool) -> list[_LoadPoint]:
-    """The points of a line, from the smallest load to the largest."""
     found = []
     for setting, interval in intervals(data, line):
         load = _load(data, plot, setting, by_rate)

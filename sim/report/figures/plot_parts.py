@@ -272,7 +272,6 @@ class Styles:
         return [self.of(values, metric) for values in self._values for metric in self._groups]
 
     def lines(self, panel: Design, metrics: Sequence[MetricName]) -> list[PlotLine]:
-        """The lines of a panel."""
         return [
             PlotLine(self.of(values, metric), metric, part.settings)
             for values, part in panel.divided(self._keys)

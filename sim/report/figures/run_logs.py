@@ -94,7 +94,6 @@ def styles_of(logs: Mapping[str, RunLog]) -> list[Style]:
 
 
 def time_axis(end_ns: int) -> Axis:
-    """From the beginning to the end of a run."""
     unit_ns, unit = time_unit(end_ns)
     return Axis(label=f"time ({unit})", limits=(0.0, end_ns / unit_ns or 1.0))
 

@@ -16,11 +16,12 @@ from sim.sglang.cache.pool_tree import UnitPool
 from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
 from sim.sglang.cache.states import StatePart, StateTree
 from sim.sglang.cache.storage.tier import StorageTier
-from sim.sglang.cache.tree.eviction import EVICTION_POLICIES, LeafQueue
+from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
 from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
 from sim.sglang.cache.tree.radix_cache import RadixCache
-from sim.sglang.cache.window.part import WindowPart
-from sim.sglang.cache.window.tree import WindowTree
+from sim.sglang.cache.tree.radix_node import LeafQueue
+from sim.sglang.cache.window import WindowPart
+from sim.sglang.cache.window_tree import WindowTree
 from sim.sglang.config import SchedulerConfig, compares_pairs
 
 # A load copies a state twice: for its node, and for the request, which changes it.

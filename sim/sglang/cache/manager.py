@@ -5,9 +5,8 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 
 from collections.abc import Sequence
 
-from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
-from sim.core.tokens import Prompt, TokenIds, TokenSequence
+from sim.core.tokens import BlockKeys, Prompt, TokenIds, TokenSequence
 from sim.engine.page_pool import CacheListener, KeysOf, PagePool
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.pages import KVPages
@@ -80,14 +79,10 @@ class KVCacheManager(KVPages):
     def find_prefix(self, kv: RequestKV, num_tokens: int, limit: int) -> int:
         """Find the cached prefix of a request's tokens, and mark it as used.
 
-        Args:
-            kv: the request's tokens.
-            num_tokens: how many tokens the request has.
-            limit: the prefix may have this many tokens at most.
+        The request has `num_tokens` tokens, the prefix at most `limit`.
 
-        Returns:
-            Tokens found on the device, a multiple of the page size. `kv.host_len` more tokens are
-            in host memory.
+        Returns tokens found on the device, a multiple of the page size. `kv.host_len` more tokens
+        are in host memory.
         """
         if not self.cache.enabled:
             return 0
@@ -138,9 +133,8 @@ class KVCacheManager(KVPages):
         The part on the device must be locked already. Pages are allocated at once; other nodes may
         be evicted for them. `kv.load_tokens` says what the load takes.
 
-        Returns:
-            By how many tokens the prefix on the device has grown. 0: nothing was loaded, because it
-            is too little, or because too few pages can be freed.
+        Returns by how many tokens the prefix on the device has grown. 0: nothing was loaded,
+        because it is too little, or because too few pages can be freed.
         """
         end, found = kv.found_on_host, kv.found
         if end is None or found is None:
@@ -178,13 +172,10 @@ class KVCacheManager(KVPages):
 
         The request keeps what it has locked and allocated meanwhile.
 
-        Args:
-            kv: the request's tokens.
-            num_tokens: how many tokens were found, on the device and in host memory. By now they
-                may be loaded, or lost.
+        `num_tokens` were found, on the device and in host memory. By now they may be loaded, or
+        lost.
 
-        Returns:
-            The node at the end of what is on the device now, and how many tokens were loaded.
+        Returns the node at the end of what is on the device now, and how many tokens were loaded.
         """
         keys = self._keys(kv, num_tokens + self._fewer)
         match = self.cache.match(keys, num_tokens, kv.locked)
@@ -209,12 +200,7 @@ class KVCacheManager(KVPages):
         The request keeps using these tokens: its lock moves to the new node. The node is split at
         the end of the prompt, so that an output can be evicted while its prompt stays.
 
-        Args:
-            kv: the request's tokens and pages.
-            num_tokens: computed tokens.
-            prompt_len: tokens of the prompt.
-            seq_len: tokens whose KV is allocated, at least `num_tokens`.
-            is_finished: the request has ended.
+        `num_tokens` tokens are computed; KV of `seq_len`, at least as many, is allocated.
         """
         # Example: 4 tokens a page, a prompt of 10 tokens, 5 outputs, num_tokens = seq_len = 15. The
         # cache had the first page before, so protected_len was 4.

@@ -18,7 +18,6 @@ class KVPages(KVMemory):
 
     Attributes:
         pool: the pages of layers with full attention.
-        cache: the prefix cache.
         parts: what the memory has beside these pages, in the order in which they are told.
         limits_passes: whether `new_pass_limit` returns a limit.
     """
@@ -88,8 +87,7 @@ class KVPages(KVMemory):
         As in SGLang (rule 12), memory is freed for exactly these tokens at page size 1, and for one
         more page per row at larger page sizes.
 
-        Raises:
-            InvariantError: the pool is too small. Admission must prevent this.
+        Raises InvariantError: the pool is too small. Admission must prevent this.
         """
         rows = list(rows)
         for part in self.parts:
@@ -123,8 +121,7 @@ class KVPages(KVMemory):
         As in SGLang (`_pre_alloc` in disaggregation/decode.py), memory is freed for these pages
         and for the part of the prefix that is in host memory alone, and for nothing else.
 
-        Raises:
-            InvariantError: a pool is too small. Admission must prevent this.
+        Raises InvariantError: a pool is too small. Admission must prevent this.
         """
         end = prefix_len + num_tokens
         self._evict_pages(
@@ -210,9 +207,7 @@ class KVPages(KVMemory):
     def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
         """A decision begins.
 
-        Args:
-            now_ns: the time.
-            device_free_ns: when the steps launched so far end.
+        The steps launched so far end at `device_free_ns`.
         """
         for part in self.parts:
             part.begin_decision(now_ns, device_free_ns)
@@ -271,10 +266,8 @@ class KVPages(KVMemory):
     def verified(self, kv: RequestKV, num_computed: int, num_sampled: int) -> None:
         """A decode step has verified drafts of a row.
 
-        Args:
-            kv: the row's KV.
-            num_computed: tokens whose KV is known to be right now.
-            num_sampled: how many of them this step has added.
+        KV of `num_computed` tokens is known to be right now; this step has added `num_sampled` of
+        them.
         """
         for part in self.parts:
             part.verified(kv, num_computed, num_sampled)

@@ -60,8 +60,7 @@ class MemoryPart:
     def load(self, end: RadixNode) -> float | None:
         """Load what the prefix up to this node needs from host memory.
 
-        Returns:
-            How many tokens of all layers take as long to load; None: nothing was loaded.
+        Returns how many tokens of all layers take as long to load; None: nothing was loaded.
         """
         return None
 
@@ -83,8 +82,7 @@ class MemoryPart:
     def num_held(self, kv: RequestKV, seq_len: int) -> int:
         """Units of the part's pool that the request has of its own.
 
-        Raises:
-            InvariantError: it should have more or fewer.
+        Raises InvariantError: it should have more or fewer.
         """
         return 0
 

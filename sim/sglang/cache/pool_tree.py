@@ -12,12 +12,7 @@ from sim.sglang.cache.tree.radix_node import PoolDatum, RadixNode
 
 
 class UnitPool:
-    """Free units of the pool.
-
-    Attributes:
-        num_units: size of the pool.
-        free_units: units that are free.
-    """
+    """Free units of the pool."""
 
     def __init__(self, num_units: int) -> None:
         self.num_units = self.free_units = num_units
@@ -88,8 +83,6 @@ class PoolTree(TreePart):
     """Base class of what a tree knows of a pool of windows or states.
 
     Attributes:
-        tree: the prefix cache.
-        pool: the pool.
         evictable_units: units of it that nodes hold which no request has locked there.
         protected_units: units of it that nodes hold which are locked there.
         copies: their copies in host memory; None: there is no host memory.

@@ -60,12 +60,9 @@ class StateTree(PoolTree):
     def give(self, node: RadixNode, *, is_new: bool) -> bool:
         """Offer the state at the end of a node, right after an insertion that ended there.
 
-        Args:
-            node: the node.
-            is_new: the insertion has made it.
+        `is_new`: the insertion has made the node.
 
-        Returns:
-            Whether the node took the state: not if it has one.
+        Returns whether the node took the state: not if it has one.
         """
         if not is_new:
             self.tree.use(node)

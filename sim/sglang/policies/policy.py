@@ -18,7 +18,6 @@ class QueueView(NamedTuple):
     """What a policy may use besides the requests.
 
     Attributes:
-        now_ns: time of the pass.
         root: root of the prefix cache's tree.
         deferred: ids (`id()`) of requests whose prefix an earlier waiting request will compute.
         processed_tokens: prefill tokens that the server has processed so far.

@@ -16,9 +16,9 @@ FORMATS = (
     ),
     ResultFormat(
         "sglang-export",
-        "sim.sglang.results.exported:read_sglang_export",
+        "sim.sglang.results.log:read_sglang_export",
         key_sets=(frozenset({"request_parameters", "completion_tokens"}),),
-        folder_test="sim.sglang.results.exported:find_exports",
+        folder_test="sim.sglang.results.log:find_exports",
     ),
     ResultFormat(
         "sglang-dump",

@@ -98,9 +98,7 @@ _PythonUnpickler: Any = pickle._Unpickler
 def _checked(load: Callable[[Any], None], places: slice) -> Callable[[Any], None]:
     """An operation that stores items in a dictionary, whose keys must be plain.
 
-    Args:
-        load: the operation.
-        places: where it finds the keys on the stack.
+    `load` is the operation; `places` is where it finds the keys on the stack.
     """
 
     def load_checked(unpickler: Any) -> None:
@@ -152,9 +150,8 @@ class _SafeUnpickler(_PythonUnpickler):  # type: ignore[misc]
 def read_pickle_safely(path: Path) -> object:
     """The object in a file; instances of classes become `PickledObject`.
 
-    Raises:
-        InputError: the file cannot be read, or is not a pickle, or describes far more than its
-            size allows.
+    Raises InputError: the file cannot be read, or is not a pickle, or describes far more than its
+    size allows.
     """
     content = read_file(path)
     unpickler = _SafeUnpickler(content)
@@ -170,8 +167,7 @@ def read_pickle_safely(path: Path) -> object:
 def _num_described(top: object) -> int:
     """How many objects one meets on all ways from the top; many more than there are, if shared.
 
-    Raises:
-        _DamagedError: an object contains itself.
+    Raises _DamagedError: an object contains itself.
     """
     numbers: dict[int, int] = {}
     begun: set[int] = set()
@@ -221,8 +217,7 @@ def find_dumps(folder: Path) -> list[Path]:
 def read_sglang_dump(path: Path) -> ImportedRun:
     """Read one dump, or all dumps in a folder.
 
-    Raises:
-        InputError: a file is not such a dump, or a request has no lengths or times.
+    Raises InputError: a file is not such a dump, or a request has no lengths or times.
     """
     paths = find_dumps(path) if path.is_dir() else [path]
     facts = ServerFacts(("sglang",))

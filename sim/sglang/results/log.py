@@ -1,4 +1,4 @@
-"""The log of SGLang's server with `--log-requests`, as text or as json.
+"""What SGLang writes of requests: with `--log-requests`, and with `--export-metrics-to-file`.
 
 Format of SGLang 0.5.23 (`sglang/srt/utils/request_logger.py`). A line begins with a time such as
 `[2026-01-31 12:00:00] `. In a text log `Receive: obj=GenerateReqInput(...)` or `Finish: obj=...,
@@ -8,6 +8,11 @@ out={...}` follows. In a json log a JSON object follows, with `timestamp`, `even
 Log levels 0 and 1 leave out the prompts, level 2 cuts them after 2048 characters or tokens, level 3
 has them whole. Level 0 also leaves out the limits on output tokens. A request arrives when the
 server receives it. All other lines of the log are skipped.
+
+An export has a JSON object for each request that ended (`sglang/srt/observability/
+request_metrics_exporter.py`): the keys of `meta_info`, and `request_parameters`, a text that is
+itself a JSON object: the fields of `GenerateReqInput` that are not empty. The folder has a file for
+each hour, `sglang-request-metrics-20261127_09.log`. Times need `--enable-metrics`.
 """
 
 import re
@@ -30,7 +35,7 @@ from sim.sglang.results.request import (
 )
 from sim.workload.results.known_prompts import with_known_texts
 from sim.workload.results.model import ImportedRequest, ImportedRun, ServerFacts
-from sim.workload.traces.files import TextLine, parse_object, read_lines
+from sim.workload.traces.files import TextLine, parse_object, read_json_lines, read_lines
 from sim.workload.traces.rows import shown
 
 RECEIVED, FINISHED = "request.received", "request.finished"
@@ -46,7 +51,6 @@ class _Event(NamedTuple):
     """One line about a request.
 
     Attributes:
-        line: the line.
         kind: `RECEIVED` or `FINISHED`.
         rid, obj, out: the values that the line has under these names.
         at_ns: the time of the line, by the log's own clock.
@@ -70,8 +74,7 @@ def is_event(text: str) -> bool:
 def read_sglang_log(path: Path) -> ImportedRun:
     """Read all requests; a request that was received but never finished counts as failed.
 
-    Raises:
-        InputError: the file cannot be read, a line is cut off, or a request has no time.
+    Raises InputError: the file cannot be read, a line is cut off, or a request has no time.
     """
     log = _Log()
     for event in _events(path):
@@ -252,3 +255,57 @@ def _stamp_ns(line: TextLine, key: str, value: object) -> int:
     if not 0 <= stamp_ns <= MAX_TIME_NS:
         raise line.error(key, f"{shown(value)} is not between the years 1970 and 2116")
     return stamp_ns
+
+
+_REQUEST, _RECEIVED = "request_parameters", "request_received_ts"
+
+
+def find_exports(folder: Path) -> list[Path]:
+    """The files of all hours, in their order."""
+    return sorted(path for path in folder.glob("sglang-request-metrics-*.log") if path.is_file())
+
+
+def read_sglang_export(path: Path) -> ImportedRun:
+    """Read the requests of one file, or of all files in a folder.
+
+    Raises InputError: a file cannot be read, a request has no lengths or times, or comes twice.
+    """
+    imported: dict[str, LoggedRequest] = {}
+    for each in find_exports(path) if path.is_dir() else [path]:
+        for line, row in read_json_lines(each):
+            request = _request(line, row)
+            if request is None:
+                continue
+            if (rid := request.request.rid) in imported:
+                raise line.error("id", f"{shown(rid)} is of an earlier line, too")
+            imported[rid] = request
+    if not imported:
+        raise InputError(f"{path}: holds no results")
+    requests = with_known_texts(
+        [one.request for one in imported.values()], [one.text for one in imported.values()]
+    )
+    unknown = sum(request.prompt_ids is None for request in requests)
+    note = f"{unknown} prompts are not in the file: it is assumed that they share no prefix"
+    return ImportedRun(requests, ServerFacts(("sglang",)), (note,) if unknown else ())
+
+
+def _request(line: TextLine, row: dict[str, object]) -> LoggedRequest | None:
+    """The request of a line; None: it is a health check."""
+    rid, text = row.get("id"), row.get(_REQUEST)
+    if not isinstance(rid, str):
+        raise line.error("id", f"{shown(rid)} is not a request id")
+    if not isinstance(text, str):
+        raise line.error(_REQUEST, f"{shown(text)} is not a text")
+    try:
+        asked = parse_object(line._replace(text=text))
+    except InputError:
+        raise line.error(_REQUEST, "is no JSON object") from None
+    if is_health_check(asked, rid):
+        return None
+    if row.get(_RECEIVED) is None:
+        raise line.error(_RECEIVED, "missing: start the server with --enable-metrics, too")
+    try:
+        return finished(ReceivedRequest(rid, asked, None), {"meta_info": row}, None)
+    except BadRecordError as error:
+        key, reason = error.args
+        raise line.error(key.removeprefix("meta_info."), reason) from None

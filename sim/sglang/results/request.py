@@ -34,7 +34,6 @@ class ReceivedRequest(NamedTuple):
     """A request as it was received.
 
     Attributes:
-        rid: the request's id.
         obj: the logged fields of `GenerateReqInput`.
         at_ns: when the log or dump says that it was received; None: not known.
         in_whole_seconds: `at_ns` is known to the second only.
@@ -50,7 +49,6 @@ class LoggedRequest(NamedTuple):
     """A request that was read from the log or dump.
 
     Attributes:
-        request: the request.
         text: the text of its prompt, if the log has it and does not have the token ids.
         by_log: its times are by the log's own clock, not the server's seconds since 1970.
     """
@@ -70,13 +68,10 @@ def finished(
 ) -> LoggedRequest:
     """A request that ended.
 
-    Args:
-        asked: the request as it was received.
-        out: the logged output.
-        finish_ns: when the request ended, according to the log or dump; None: not known exactly.
+    `asked` is the request as it was received, `out` the logged output; `finish_ns` is by the log or
+    dump, None: not known exactly.
 
-    Raises:
-        BadRecordError: the record has no lengths or no times.
+    Raises BadRecordError: the record has no lengths or no times.
     """
     meta = out.get("meta_info")
     if not isinstance(meta, Mapping):

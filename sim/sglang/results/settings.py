@@ -111,8 +111,7 @@ _OF_CLIENT = ("backend", "dataset_name", "request_rate", "max_concurrency", "tag
 def read_sglang_bench(path: Path, options: ReadOptions) -> ImportedRun:
     """Read one run.
 
-    Raises:
-        InputError: the file is bad, or it has no arrival times and none may be drawn.
+    Raises InputError: the file is bad, or it has no arrival times and none may be drawn.
     """
     line, row = read_document(path, options.line)
     pacing = Pacing(rate_of(line, row), max_concurrency=concurrency_of(line, row))

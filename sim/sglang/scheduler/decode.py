@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.engine.records import leave_out_finishing
-from sim.engine.results import RowLaunch
+from sim.engine.rows import RowLaunch
 from sim.engine.running_batch import R, RowNames, RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig, places_per_step
@@ -99,8 +99,7 @@ def retract(
     is not retracted: if it does not fit alone, it is aborted. As in SGLang, the rows that stay are
     then ordered by preference.
 
-    Returns:
-        The retracted requests and the aborted ones, each in the order of removal.
+    Returns the retracted requests and the aborted ones, each in the order of removal.
     """
     preferred = sorted(running.requests, key=_preference(config, count), reverse=True)
     retracted: list[SglangRequest] = []
@@ -150,11 +149,7 @@ def _pop_row(rows: list[SglangRequest], running: SglangBatch, release: Release) 
 
 
 class DecodeManager:
-    """Makes decode steps of the running batch.
-
-    Attributes:
-        ratio: the new-token ratio.
-    """
+    """Makes decode steps of the running batch."""
 
     def __init__(self, server: SglangServer, queues: Queues) -> None:
         self._server = server

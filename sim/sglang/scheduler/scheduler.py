@@ -84,11 +84,8 @@ class SglangScheduler(SglangServer):
     """The scheduler of an SGLang server.
 
     Attributes:
-        waiting: the waiting queue.
         queues: that queue, and those before it and behind it, by the role of the server.
         interval: whether running requests decode before the next prefill.
-        prefill: makes prefill batches.
-        decode: makes decode steps.
     """
 
     def __init__(

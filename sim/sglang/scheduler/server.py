@@ -112,7 +112,6 @@ class MicroBatch:
     """Requests that decode together.
 
     Attributes:
-        running: the rows that decode.
         turns: which of them decode in a step.
         last: the last launch; rows that it prefilled decode from the next decision on.
         ended: rows that have finished and still count, until the next decode step.
@@ -142,7 +141,6 @@ class MicroBatch:
 
     @property
     def prefilled(self) -> list[SglangRequest]:
-        """The requests that the last launch prefilled."""
         return [] if self.last is None else self.last.prefill
 
     @property
@@ -186,10 +184,8 @@ class SglangServer(BaseScheduler[SglangRequest]):
     """The part of the scheduler that keeps account of requests, their KV and their slots.
 
     Attributes:
-        config: the settings.
-        kv: the KV memory.
         storage: what is below its host memory; None: nothing.
-        rules: those of the server's version.
+        mixes: rows decode in steps with prefill rows, too.
         steps: what a decode step gives a row: one token, or those of accepted drafts.
         batches: one, or those of a pipeline's micro-batches.
         batch, other_batches: the one of them that is decided, and all others.
@@ -206,6 +202,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
         self.kv = kv
         self.storage = kv.storage
         self.rules = config.rules
+        self.mixes = config.mixing
         self.steps = steps
         self.batches = [
             MicroBatch(steps.new_batch(), config.decode_max_requests)

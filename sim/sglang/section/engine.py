@@ -24,8 +24,7 @@ def with_engine(
 ) -> SchedulerConfig:
     """The settings of a server whose steps the engine in `folder` decides; None: there is none.
 
-    Raises:
-        InputError: there is no engine, or it is not asked about such servers.
+    Raises InputError: there is no engine, or it is not asked about such servers.
     """
     if folder is None:
         return config

@@ -88,8 +88,7 @@ class HostCacheSection(StrictModel):
     def settings(self, pool_tokens: int, page_size: int) -> HostCacheSettings:
         """The settings for a server with a pool of `pool_tokens` tokens.
 
-        Raises:
-            InputError: host memory has no room for a page.
+        Raises InputError: host memory has no room for a page.
         """
         capacity = self.capacity_tokens
         if capacity is None:
@@ -121,8 +120,7 @@ class HostCacheSection(StrictModel):
 
         `has_windows`: the layers with windows have a pool of their own.
 
-        Raises:
-            InputError: as `load_times`.
+        Raises InputError: as `load_times`.
         """
         ns_per_token = self.load_times(model, tp).ns_per_token
         window_share, state_tokens = self.window_share, self.state_tokens
@@ -142,8 +140,7 @@ class HostCacheSection(StrictModel):
     def load_times(self, model: "ModelShape | None", tp: int) -> LoadTimes:
         """How long loads take. Each of `tp` GPUs loads its share of a token over its own link.
 
-        Raises:
-            InputError: a bandwidth is given, but the scenario has no model.
+        Raises InputError: a bandwidth is given, but the scenario has no model.
         """
         num_parts = self.overlap_layers
         if num_parts is None:

@@ -278,8 +278,7 @@ def check_delayer_of_ranks(section: SglangKeys) -> None:
     SGLang 0.5.23's `_should_defer_prefill` (managers/scheduler.py) comes before the pass in which
     the ranks gather what each could prefill. A rank with few running requests would gather alone.
 
-    Raises:
-        InputError: the settings have both.
+    Raises InputError: the settings have both.
     """
     if section.prefill_delayer is None:
         return

@@ -39,8 +39,7 @@ _KERNEL_TOKENS = 64
 def check_states(section: "SglangKeys") -> None:
     """Refuse what is not simulated with states.
 
-    Raises:
-        KeysError: with the keys.
+    Raises KeysError: with the keys.
     """
     if section.max_mamba_cache_size is None:
         return
@@ -67,8 +66,7 @@ def check_states(section: "SglangKeys") -> None:
 def _check_tracking(section: "SglangKeys") -> None:
     """What SGLang refuses to start with (arg_groups/mamba_hook.py and overrides.py).
 
-    Raises:
-        KeysError: with the keys.
+    Raises KeysError: with the keys.
     """
     page_size = section.page_size
     if max(_KERNEL_TOKENS, page_size) % min(_KERNEL_TOKENS, page_size):
@@ -93,8 +91,7 @@ def _check_tracking(section: "SglangKeys") -> None:
 def state_settings(section: "SglangKeys", config: SchedulerConfig) -> StateSettings | None:
     """The settings of the pool of states; None: there is none.
 
-    Raises:
-        InputError: how many states there are is not known.
+    Raises InputError: how many states there are is not known.
     """
     num_states = section.max_mamba_cache_size
     if num_states is None or not keeps_states(section):
@@ -140,8 +137,7 @@ def num_tracked(section: "SglangKeys", *, overlaps: bool) -> int:
 def most_running(section: "SglangKeys", states: StateSettings | None) -> int | None:
     """Requests that may run at a time beside the states in the cache; None: no such limit.
 
-    Raises:
-        InputError: not a single one.
+    Raises InputError: not a single one.
     """
     num_states = section.max_mamba_cache_size
     if not isinstance(num_states, int):
@@ -160,8 +156,7 @@ def states_in(section: "SglangKeys", model: "ModelShape | None", free: "MemoryFo
     states is never handed out. With drafts, a request that runs has a state more for each token
     that a step verifies, and so has the state that is never handed out.
 
-    Raises:
-        InputError: the model has no states, is not known, or not one state fits.
+    Raises InputError: the model has no states, is not known, or not one state fits.
     """
     if isinstance(section.max_mamba_cache_size, int):
         return section.max_mamba_cache_size
@@ -183,8 +178,7 @@ def tokens_beside_states(
 ) -> int | None:
     """KV tokens that fit beside the states; None: there are none, or their size is not known.
 
-    Raises:
-        InputError: as `states_in`; or the states leave no room.
+    Raises InputError: as `states_in`; or the states leave no room.
     """
     num_states = section.max_mamba_cache_size
     if num_states is None or free.num_bytes <= 0:
@@ -234,8 +228,7 @@ _RATIO = "swa_full_tokens_ratio"
 def check_window(section: "SglangKeys") -> None:
     """Refuse what is not simulated with two pools, and what a server would hang with.
 
-    Raises:
-        KeysError: with the keys.
+    Raises KeysError: with the keys.
     """
     if section.sliding_window is None or section.disable_hybrid_swa_memory:
         return
@@ -261,9 +254,8 @@ def window_of_model(model: "ModelShape | None") -> int:
     A chunk is taken as it is. A window is one less than the model's, whose tokens attend to
     themselves, too.
 
-    Raises:
-        InputError: no model is named, it has no layers with windows beside others, or SGLang keeps
-            one pool for it all the same.
+    Raises InputError: no model is named, it has no layers with windows beside others, or SGLang
+    keeps one pool for it all the same.
     """
     where = ("scheduler", WINDOW)
     if model is None:
@@ -313,8 +305,7 @@ def most_in_windows(section: "SglangKeys", window: int) -> int | None:
 def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSettings | None:
     """The window pool's settings; None: there is one pool for all layers.
 
-    Raises:
-        InputError: the pool cannot hold a window and a page: SGLang refuses to start.
+    Raises InputError: the pool cannot hold a window and a page: SGLang refuses to start.
     """
     window = section.sliding_window
     if window is None or section.disable_hybrid_swa_memory:
@@ -340,8 +331,7 @@ def tokens_beside_windows(
 ) -> int | None:
     """KV tokens of the main pool; None: there is one pool, or nothing is known of its layers.
 
-    Raises:
-        InputError: the window pool leaves no room.
+    Raises InputError: the window pool leaves no room.
     """
     if section.sliding_window is None or section.disable_hybrid_swa_memory:
         return None

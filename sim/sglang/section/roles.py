@@ -45,8 +45,7 @@ _NOT_SIMULATED: dict[str, object] = {
 def without_unsimulated(given: Any) -> Any:
     """The keys of a section without settings of disaggregated servers that are not simulated.
 
-    Raises:
-        KeysError: one of them has not SGLang's default.
+    Raises KeysError: one of them has not SGLang's default.
     """
     if not isinstance(given, dict):
         return given
@@ -72,8 +71,7 @@ def with_role(
 ) -> SchedulerConfig:
     """The settings of a server of this role; `model`: what it serves, if that is known.
 
-    Raises:
-        InputError: a setting is not simulated on such a server.
+    Raises InputError: a setting is not simulated on such a server.
     """
     if section.load_balance_method == BY_ROOM and role != PREFILL:
         reason = f"{BY_ROOM} is for servers of role {PREFILL}"
@@ -131,8 +129,7 @@ def _check_host_memory_of_decode_server(section: SglangKeys, config: SchedulerCo
 
     Source: the functions of SGLang 0.5.23 that the reasons name.
 
-    Raises:
-        InputError: SGLang does not start with these settings, or does not work.
+    Raises InputError: SGLang does not start with these settings, or does not work.
     """
     reason = ""
     if not section.disaggregation_decode_enable_radix_cache:
@@ -186,8 +183,7 @@ def retraction_host_ratio(
 ) -> float | None:
     """Host memory as a multiple of the pools; None: it never runs out, 0: there is none.
 
-    Raises:
-        InputError: SGLang does not start with these settings, or they are not simulated.
+    Raises InputError: SGLang does not start with these settings, or they are not simulated.
     """
     reason = _why_no_host_pool(section, model)
     usual = _CPU_TENSOR if reason else _HOST_POOL

@@ -155,8 +155,7 @@ _OF_POLICY = {
 def check_eviction(policy: str | UserClass, config: EvictionConfig | None) -> None:
     """Refuse settings of another policy, and a tlru that would be lru, as SGLang 0.5.23 does.
 
-    Raises:
-        KeysError: with the keys.
+    Raises KeysError: with the keys.
     """
     known = set() if isinstance(policy, UserClass) else _OF_POLICY.get(policy, set())
     given = set() if config is None else config.model_fields_set

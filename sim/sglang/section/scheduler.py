@@ -232,8 +232,7 @@ class SglangSection(SglangKeys):
     def config(self, pool_tokens: int) -> SchedulerConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens, without users' rules.
 
-        Raises:
-            InputError: host memory has no room for a page.
+        Raises InputError: host memory has no room for a page.
         """
         config = SchedulerConfig(
             **{name: getattr(self, name) for name in _SETTINGS},

@@ -41,8 +41,7 @@ def with_default_slots(given: Any) -> Any:
 def check_speculation(section: "SglangKeys") -> None:
     """Refuse what SGLang refuses or turns off, and what is not simulated with drafts.
 
-    Raises:
-        KeysError: with the keys.
+    Raises KeysError: with the keys.
     """
     algorithm = section.speculative_algorithm
     given = [key for key in (_STEPS, _TOKENS, _TOPK, _MODEL) if getattr(section, key) is not None]
@@ -74,7 +73,6 @@ def num_verified(section: "SglangKeys") -> int:
 
 
 def speculative_settings(section: "SglangKeys") -> dict[str, Any]:
-    """The settings of `SchedulerConfig`."""
     if section.speculative_algorithm is None:
         return {}
     num_tokens = num_verified(section)
@@ -101,8 +99,7 @@ def drafts_of(section: "SglangKeys") -> Drafts | None:
 def check_drafts_of_ranks(section: "SglangKeys") -> None:
     """Refuse drafters that SGLang 0.5.23 refuses with DP attention.
 
-    Raises:
-        InputError: with its reason.
+    Raises InputError: with its reason.
     """
     handlers = {"STANDALONE": "_handle_eagle_family", "NGRAM": "_handle_ngram"}
     handler = handlers.get(section.speculative_algorithm or "")
@@ -117,8 +114,7 @@ def check_drafts_of_ranks(section: "SglangKeys") -> None:
 def check_drafts_of_stages(section: "SglangKeys", role: str) -> None:
     """Refuse what SGLang 0.5.23 refuses with pipelines of stages.
 
-    Raises:
-        InputError: with its reason.
+    Raises InputError: with its reason.
     """
     algorithm, place = section.speculative_algorithm, "arg_groups/validation_hook.py"
     if algorithm is None:
@@ -136,8 +132,7 @@ def check_drafts_of_stages(section: "SglangKeys", role: str) -> None:
 def check_drafts_of_decode_server(section: "SglangKeys") -> None:
     """Refuse what SGLang 0.5.23 refuses on a decode server.
 
-    Raises:
-        InputError: with its reason.
+    Raises InputError: with its reason.
     """
     algorithm = section.speculative_algorithm
     if algorithm is None or compares_pairs(algorithm):

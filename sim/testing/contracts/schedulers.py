@@ -5,17 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from sim.core.batch import Batch
+from sim.core.batch import Batch, OutputScript, ScriptedExecutor
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.core import EngineCore
-from sim.engine.executor import OutputScript, ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PageIds
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
-from sim.sglang.cache.tree.eviction import LeafQueue
 from sim.sglang.cache.tree.radix_cache import RadixCache
-from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
+from sim.sglang.cache.tree.radix_node import LeafQueue, PrefixMatch, RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.user_rules import EVICTION, guarded_eviction
 from sim.testing.user_classes import Contract
@@ -64,8 +62,7 @@ class _Server:
     def batches(self, max_decisions: int = 5_000) -> Iterator[Batch]:
         """Yield each batch right after its decision; all invariants are checked after each step.
 
-        Raises:
-            RuntimeError: some requests are unfinished after `max_decisions` decisions.
+        Raises RuntimeError: some requests are unfinished after `max_decisions` decisions.
         """
         for _ in range(max_decisions):
             batch = self.engine.begin_step(self._now_ns).batch

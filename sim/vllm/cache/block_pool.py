@@ -13,8 +13,8 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
+from sim.core.tokens import BlockKeys
 from sim.engine.page_pool import CacheListener
 from sim.vllm.request import RequestBlocks
 
@@ -58,11 +58,9 @@ class FreeBlockQueue:
     def take(self, num_blocks: int) -> tuple[list[int], list[int]]:
         """Remove the first `num_blocks` blocks of the queue.
 
-        Returns:
-            These blocks, and those of them that may have hashes.
+        Returns these blocks, and those of them that may have hashes.
 
-        Raises:
-            InvariantError: fewer blocks are free.
+        Raises InvariantError: fewer blocks are free.
         """
         if num_blocks > self._num_free:
             raise InvariantError(f"{num_blocks} blocks taken, but only {self._num_free} are free")
@@ -199,12 +197,9 @@ class BlockPool:
     """Blocks 0 to num_blocks - 1. The null block, which vLLM never allocates, is not counted.
 
     Attributes:
-        num_blocks: blocks of the pool.
-        hash_of: the hash of each hashed block.
         block_of_hash: for each hash, the block that is found by it.
         equal_blocks: for each hash that several blocks have, all of them, sorted. vLLM does not
             merge equal blocks (there: `cached_block_hash_to_block`).
-        free_hashed: hashed blocks that no request uses.
         extra_users: for each block that several requests use, the number of users beyond the first.
         events: tells a listener of full blocks; None: nobody listens.
     """
@@ -240,11 +235,8 @@ class BlockPool:
     ) -> None:
         """Make blocks findable by their hashes.
 
-        Args:
-            hashes: the hashes of their contents, all different.
-            blocks: the blocks, in the same order. They have no hashes yet.
-            origin: tells which decision and which request filled a block.
-            are_free: no request uses the blocks.
+        `hashes` are all different; the blocks, in the same order, have none yet. `origin` tells
+        which decision and which request filled a block. `are_free`: no request uses the blocks.
         """
         self.hash_of.update(zip(blocks, hashes, strict=True))
         self._origin_of.update(dict.fromkeys(blocks, origin))
@@ -293,8 +285,7 @@ class BlockPool:
     def get_new_blocks(self, num_blocks: int) -> list[int]:
         """Allocate the first free blocks to one request; their old contents are lost.
 
-        Raises:
-            InvariantError: fewer blocks are free.
+        Raises InvariantError: fewer blocks are free.
         """
         taken, may_have_hashes = self._free.take(num_blocks)
         if may_have_hashes and not self.hash_of.keys().isdisjoint(may_have_hashes):
@@ -324,9 +315,8 @@ class BlockPool:
         The last block will be allocated first, so that the beginning of a prompt stays findable
         longest.
 
-        Args:
-            blocks: all blocks of the request, in order of its tokens.
-            num_hashed: the first `num_hashed` blocks have hashes, and may have other users.
+        `blocks` are all of the request, in order of its tokens; the first `num_hashed` have hashes,
+        and may have other users.
         """
         freed, hashed = blocks[num_hashed:], blocks[:num_hashed]
         freed.reverse()

@@ -71,7 +71,6 @@ class FullAttentionTable(BlockTable):
 
     @property
     def is_freed(self) -> bool:
-        """The request has freed its blocks."""
         return self._freed is not None
 
     @property
@@ -162,9 +161,7 @@ class PrefixIndex:
     def find(self, kv: RequestBlocks, most: int) -> list[int]:
         """The first blocks of a request's tokens, up to the first that is not cached.
 
-        Args:
-            kv: the request. More of its hashes are computed when they are needed.
-            most: the largest number of blocks to find.
+        At most `most`. More of the request's hashes are computed when they are needed.
         """
         hashes, size = kv.hashes, self._block_size
         block_of_hash, unhashed = self._pool.block_of_hash, self._unhashed
@@ -193,9 +190,7 @@ class PrefixIndex:
     def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
         """Whether a running request may fill blocks that continue a prefix, or part of it.
 
-        Args:
-            kv: the request that looks for the prefix.
-            num_found: blocks that `find` has just found.
+        `kv` looks for the prefix, of which `find` has just found `num_found` blocks.
         """
         for index, parent in enumerate((0, *kv.hashes[:num_found])):
             by_token = self._unhashed.get(parent)
@@ -216,9 +211,8 @@ class PrefixIndex:
     def _hash_after(self, parent: int, last_token: int) -> None:
         """Hash the next blocks of all requests that may continue a prefix as another request does.
 
-        Args:
-            parent: hash of the prefix.
-            last_token: the other request's last token of the block after the prefix.
+        `parent` is the hash of the prefix, `last_token` the other request's last token of the block
+        after it.
         """
         pool, by_token = self._pool, self._unhashed[parent]
         taken = [(token, by_token.pop(token, [])) for token in _alike(by_token, last_token)]
@@ -260,7 +254,6 @@ class PrefixIndex:
 
 
 def _alike(by_token: dict[int, list[FullAttentionTable]], token: int) -> list[int]:
-    """The tokens that may be the same as `token`."""
     return list(by_token) if token == ANY_TOKEN else [token, ANY_TOKEN]
 
 

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds
+from sim.core.tokens import BlockKeys, TokenIds
 from sim.engine.page_pool import CacheListener, KeysOf, PageIdSpan, Span
 from sim.engine.running_batch import KVMemory
 from sim.vllm.cache.block_pool import BlockEvents, BlockPool
@@ -43,7 +42,6 @@ class KVCacheCoordinator(KVMemory):
     """The KV memory of a server. A page is a block; free blocks count as free even if cached.
 
     Attributes:
-        pool: the blocks.
         managers: one for each group of layers; so are a request's tables, and the blocks of a hit.
             They are walked by number: mypyc compiles that, and not a strict `zip`.
         num_decisions: decisions so far, counted by the scheduler. The number tells when a block

@@ -147,7 +147,6 @@ class SingleTypeManager(Generic[T]):
     """Base class: the blocks of a group of layers, by what these layers keep.
 
     Attributes:
-        spec: what the layers keep.
         salt: makes the hashes of the group's blocks differ from those of other groups.
         leaves_gaps: places in a table may have no block although they are not skipped.
     """
@@ -176,11 +175,8 @@ class SingleTypeManager(Generic[T]):
     ) -> list[list[int]]:
         """The blocks of the longest prefix that this group could go on from, for each group.
 
-        Args:
-            kv: the request that looks for its prefix.
-            num_tokens: the longest prefix to find.
-            alike: this group and all others with the same spec; each must have every block.
-            drops_last: the last block is left out.
+        It has at most `num_tokens` tokens. `alike` are this group and all others with the same
+        spec; each must have every block. `drops_last`: the last block is left out.
         """
         raise NotImplementedError
 
@@ -217,11 +213,9 @@ class SingleTypeManager(Generic[T]):
     def num_new_blocks(self, found: list[int], chunk: Chunk, *, is_whole: bool) -> int:
         """How many free blocks a request takes for its first chunk.
 
-        Args:
-            found: its blocks that are cached; those that are free leave the free blocks, too.
-            chunk: it starts behind the hit.
-            is_whole: the chunk stands for the whole request: its blocks count as far as it holds
-                them at a time.
+        `found` are its blocks that are cached; those that are free leave the free blocks, too.
+        `chunk` starts behind the hit. `is_whole`: it stands for the whole request, whose blocks
+        count as far as it holds them at a time.
         """
         num_blocks = -(-chunk.end // self._block_size)
         if is_whole and 0 < self._most_blocks < num_blocks:
@@ -282,12 +276,8 @@ class SingleTypeManager(Generic[T]):
     ) -> None:
         """Let other requests find the first `num_full` blocks of a request, if they are worth it.
 
-        Args:
-            kv: the request.
-            table: its blocks.
-            num_full: its full blocks.
-            decision: number of the decision at which the last of them became full.
-            decisions_per_block: how much earlier each block before became full.
+        The last of them became full at this decision, each block before `decisions_per_block`
+        earlier.
         """
         first, blocks = table.num_cached, table.blocks
         if first >= num_full:
@@ -328,11 +318,8 @@ class SingleTypeManager(Generic[T]):
     ) -> list[bool] | None:
         """For each block from `first` to `end`, whether a request could go on from it; None: all.
 
-        Args:
-            first: a block's place in the table.
-            end: the place behind the last one.
-            boundaries: after how many tokens other requests are likely to go on.
-            per_chunk: requests go on at the ends of chunks of so many blocks.
+        `first` and `end` are places in the table. `boundaries`: after how many tokens other
+        requests are likely to go on. They go on at the ends of chunks of `per_chunk` blocks.
         """
         return None
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.engine.records import Launch, leave_out_finishing
-from sim.engine.results import RowLaunch
+from sim.engine.rows import RowLaunch
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmBatch, VllmLaunch, VllmRequest
@@ -42,6 +42,7 @@ class LockstepRows:
         self.prefilling: list[VllmRequest] = []
         self.resting: list[VllmRequest] = []
         self._config = config
+        self._leaves_out_finishing = config.rules.leaves_out_finishing
         self._memory = memory
         self._batch = batch
         self._resumed: list[VllmRequest] = []
@@ -53,17 +54,15 @@ class LockstepRows:
     def begin(self, in_flight: VllmLaunch | None, *, has_ended: bool, joins: bool) -> None:
         """Bring the batch up to date.
 
-        Args:
-            in_flight: the launch whose result is not known yet.
-            has_ended: requests have ended since the last decision.
-            joins: requests decode when their prompts are computed.
+        `in_flight` is the launch whose result is not known yet. `has_ended`: requests have ended
+        since the last decision. `joins`: requests decode when their prompts are computed.
         """
         batch, self._in_flight = self._batch, in_flight
         if has_ended:
             batch.remove([row for row in batch.requests if row.status is not Status.RUNNING])
         if joins:
             self._join()
-        only = None if self._config.rules.leaves_out_finishing else self._reaches_model_len
+        only = None if self._leaves_out_finishing else self._reaches_model_len
         leave_out_finishing(in_flight, batch, only=only)
 
     def _reaches_model_len(self, request: VllmRequest) -> bool:
@@ -85,7 +84,6 @@ class LockstepRows:
 
     @property
     def _decode_in_flight(self) -> bool:
-        """The launch in flight has decode rows."""
         return self._in_flight is not None and self._in_flight.mode is not ForwardMode.EXTEND
 
     # ---- after a pass --------------------------------------------------------------------------

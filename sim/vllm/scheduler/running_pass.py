@@ -57,9 +57,7 @@ class PromptLimits(NamedTuple):
 def largest_chunk(config: VllmConfig, num_requests: int) -> int:
     """The most tokens of one request in a step; 0: no limit but the budget (rule 3).
 
-    Args:
-        config: the settings.
-        num_requests: requests that run or wait when the step is decided.
+    `num_requests` run or wait when the step is decided.
     """
     threshold = config.long_prefill_token_threshold
     if threshold and config.rules.spares_lone_request and num_requests <= 1:
@@ -134,13 +132,7 @@ class RunningPass:
     ) -> None:
         """Prepare the passes of a server.
 
-        Args:
-            config: the settings.
-            memory: the blocks.
-            drafting: what the method of drafting asks for.
-            batch: the rows in lockstep, which get one token each.
-            preempt: see `Preempt`.
-            connector: what the server does for requests that it shares.
+        `batch` has the rows in lockstep, which get one token each; for `preempt` see `Preempt`.
         """
         self._config = config
         self._rules = config.rules
@@ -174,11 +166,9 @@ class RunningPass:
     ) -> None:
         """Visit the running requests.
 
-        Args:
-            admitted: all running requests, in order of admission; victims are removed from it.
-            prefilling: those of them with more chunks to come, if others are rows in lockstep.
-            limits: what limits the prompts of this step.
-            number: number of the decision, from 1.
+        `admitted` are all running requests, in order of admission; victims are removed from it.
+        `prefilling` are those with more chunks to come, if others are rows in lockstep. `number` is
+        that of the decision, from 1.
         """
         self._reset(admitted, limits)
         self._number = number

@@ -60,7 +60,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self.front_end_limits = config.max_num_queued_reqs, config.max_num_queued_tokens
         self.admitted: list[VllmRequest] = []
         self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
-        self._config = config
+        self._config, self._most_running = config, config.max_active
         self._blocks = kv
         self.connector = connector
         self.keeps_tokens_in_flight = self.connector.keeps_token
@@ -347,7 +347,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         config = self._config
         if not self._cadence.repeats(self._num_left_waiting):
             return False
-        takes_no_more = num_rows >= config.max_active or num_rows >= config.max_num_batched_tokens
+        takes_no_more = num_rows >= self._most_running or num_rows >= config.max_num_batched_tokens
         return takes_no_more or self._admission.admits_nothing
 
     def decode_again(self, num_steps: int) -> list[float]:
@@ -375,7 +375,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     @property
     def batch_is_full(self) -> bool:
-        return len(self.admitted) >= self._config.max_active
+        return len(self.admitted) >= self._most_running
 
     @property
     def resting(self) -> list[VllmRequest]:

@@ -27,7 +27,6 @@ class Drafting:
     Attributes:
         num_tokens: draft tokens of a row in a step.
         lookahead: places for the drafter's own KV behind the tokens of a step.
-        step_tokens: token budget of a step.
         row_slots: what each row takes of the budget besides its tokens.
         drops_last_block: the last block that a request finds is computed again, because the drafter
             lacks the hidden states to go on from it. Servers with a KV connector do so in all
@@ -85,11 +84,7 @@ class AlignedChunks:
     def num_tokens(self, request: VllmRequest, start: int, num_tokens: int, junction: int) -> int:
         """How many of the next `num_tokens` tokens the request computes in this step.
 
-        Args:
-            request: a waiting or running request.
-            start: tokens whose KV it has.
-            num_tokens: what it would compute otherwise.
-            junction: see `GroupTables`.
+        `start` tokens have KV. For `junction` see `GroupTables`.
         """
         prefill_end = max(request.prompt_len, request.num_tokens - 1)
         if start >= prefill_end:

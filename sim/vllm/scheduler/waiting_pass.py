@@ -48,6 +48,9 @@ class WaitingPass:
         self._lookahead = self._drafting.lookahead if config.rules.looks_ahead_at_admission else 0
         self._num_admissions = 0
         self._passes_over_victims = config.rules.passes_over_victims_in_flight
+        self._pads_new_rows = config.rules.pads_new_rows
+        self._most_running = config.max_active
+        self._watermark_blocks = config.watermark_blocks
         self._may_pad = self._beside_rows = False
 
     def __len__(self) -> int:
@@ -62,7 +65,6 @@ class WaitingPass:
         return not len(self.waiting) or self.waiting.next() is self.refused
 
     def remove(self, request: VllmRequest) -> None:
-        """A waiting request has ended."""
         self.deferred.discard(request)
         if self.refused is request:
             self.refused = None
@@ -74,20 +76,17 @@ class WaitingPass:
     ) -> list[VllmRequest]:
         """Admit requests and return them; they are also appended to `running`.
 
-        Args:
-            running: all running requests.
-            steps: the first half of the step, which has left some budget.
-            limits: what limits the prompts of this step.
+        `running` are all running requests. `steps` is the first half of the step, which has left
+        some budget.
         """
         admitted: list[VllmRequest] = []
         passed_over: list[tuple[VllmRequest, WaitingQueue]] = []
         budget, slots = steps.budget, self._drafting.row_slots
-        most = self._config.max_active
         if self._loads is not None:
             self._loads.has_chunk = set(steps.chunks)
-        self._may_pad = self._config.rules.pads_new_rows and not steps.has_prefilled
+        self._may_pad = self._pads_new_rows and not steps.has_prefilled
         self._beside_rows = steps.has_rows
-        while budget > slots and len(running) < most:
+        while budget > slots and len(running) < self._most_running:
             queue = self.holding if len(self.holding) else self.waiting
             if not len(queue):
                 break
@@ -270,7 +269,7 @@ class WaitingPass:
     def _demands(self, request: VllmRequest, *, beside_others: bool) -> tuple[int, int]:
         """For how many tokens blocks must be free, and how many blocks must be left over."""
         num_whole = request.num_tokens if self._config.scheduler_reserve_full_isl else 0
-        return num_whole, self._config.watermark_blocks if beside_others else 0
+        return num_whole, self._watermark_blocks if beside_others else 0
 
     def _num_new(
         self,

@@ -20,8 +20,7 @@ def with_engine(
 
     `refused`: the given keys that no engine is asked about.
 
-    Raises:
-        InputError: there is no engine, or it is not asked about such servers.
+    Raises InputError: there is no engine, or it is not asked about such servers.
     """
     if folder is None:
         return config

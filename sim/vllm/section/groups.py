@@ -29,8 +29,7 @@ def groups_of_model(model: "ModelShape") -> list[KVCacheSpec]:
     Example: 10 layers with full attention and 52 with windows make one group of 10 and six groups
     of at most 10.
 
-    Raises:
-        InputError: layers keep states, or different amounts of KV.
+    Raises InputError: layers keep states, or different amounts of KV.
     """
     counts = _layer_counts(model)
     size = _layers_of_group(counts)
@@ -40,8 +39,7 @@ def groups_of_model(model: "ModelShape") -> list[KVCacheSpec]:
 def block_bytes(model: "ModelShape", tp: int, block_size: int) -> int:
     """Bytes of a block on each of `tp` GPUs: the KV of its tokens in all layers of a group.
 
-    Raises:
-        InputError: layers keep states, or different amounts of KV.
+    Raises InputError: layers keep states, or different amounts of KV.
     """
     element_bytes = model.kv_element_bytes
     of_layers = {layer.attention.kv_bytes(element_bytes, tp) for layer in model.layers}
@@ -154,8 +152,7 @@ class GroupKeys(Protocol):
 def check_groups(section: GroupKeys) -> None:
     """Refuse what is not simulated together with groups.
 
-    Raises:
-        KeysError: with the keys.
+    Raises KeysError: with the keys.
     """
     interval = section.prefix_cache_retention_interval
     rules = VERSIONS[section.version]
@@ -257,8 +254,7 @@ def cache_groups(section: GroupKeys) -> tuple[KVCacheSpec, ...]:
 def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
     """The key's value that `model` stands for; None: all layers keep KV of all tokens.
 
-    Raises:
-        InputError: no model is named, or its groups cannot be derived.
+    Raises InputError: no model is named, or its groups cannot be derived.
     """
     if model is None:
         raise InputError("model needs the scenario's model", key=("scheduler", _KEY))

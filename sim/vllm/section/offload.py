@@ -99,8 +99,7 @@ class OffloadKeys(Protocol):
 def check_offloading(section: OffloadKeys) -> None:
     """Refuse what does not go with KV in CPU memory.
 
-    Raises:
-        KeysError: with the keys.
+    Raises KeysError: with the keys.
     """
     keys, size = section.kv_offloading, section.kv_offloading_size
     if keys is None and size is None:
@@ -161,8 +160,7 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
 def refuse_offloading_in_role(section: OffloadKeys, role: str) -> None:
     """Refuse KV in CPU memory on servers that do not compute whole requests.
 
-    Raises:
-        InputError: the server has it.
+    Raises InputError: the server has it.
     """
     if role == BOTH:
         return
@@ -196,8 +194,7 @@ def offload_settings(
         find_model: reads the model.
         tp: GPUs that share the model. Each copies its part over its own link.
 
-    Raises:
-        InputError: bytes are given, but no model; or CPU memory has no room for a chunk.
+    Raises InputError: bytes are given, but no model; or CPU memory has no room for a chunk.
     """
     size = section.kv_offloading_size
     if size is None and section.kv_offloading is None:

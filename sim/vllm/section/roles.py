@@ -17,8 +17,7 @@ _NIXL = "distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py"
 def with_role(section: ServerSection, config: VllmConfig, role: str) -> VllmConfig:
     """The settings of a server of this role.
 
-    Raises:
-        InputError: a setting is not simulated on such a server.
+    Raises InputError: a setting is not simulated on such a server.
     """
     if role == BOTH:
         return config

@@ -316,8 +316,7 @@ class VllmSection(_SchedulerKeys):
     def config(self, pool_tokens: int) -> VllmConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens.
 
-        Raises:
-            InputError: vLLM would not start with these settings; the error names the key.
+        Raises InputError: vLLM would not start with these settings; the error names the key.
         """
         return VllmConfig(
             **{name: getattr(self, name) for name in _SETTINGS},

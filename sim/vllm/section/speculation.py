@@ -80,8 +80,7 @@ class DraftKeys(Protocol):
 def check_drafts(section: DraftKeys) -> None:
     """Refuse what does not go with drafts.
 
-    Raises:
-        KeysError: with the keys.
+    Raises KeysError: with the keys.
     """
     drafts = section.speculative_config
     if drafts is None:
@@ -122,8 +121,7 @@ def check_staged_drafts(version: str, *, is_async: bool) -> None:
     Without async scheduling vLLM gives a row its drafts, and decides its next step, before it knows
     the token that they follow. The row then has fewer tokens than its worker asserts.
 
-    Raises:
-        InputError: with the key.
+    Raises InputError: with the key.
     """
     if not VERSIONS[version].async_micro_batches:
         reason = f"above 1 is not simulated with speculative decoding of vLLM {version}"

@@ -31,11 +31,11 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.arrays import Float64, Int64
+from sim.core.batch import OutputScript
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.engine.executor import OutputScript
 from sim.workload.arrivals import to_ns
-from sim.workload.bench_config import MAX_SEED, BenchConfig
+from sim.workload.bench_command import MAX_SEED, BenchConfig
 from sim.workload.kinds.context import BuildContext, require_short_prompts
 from sim.workload.workload import (
     LazySequence,

@@ -7,7 +7,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 
 from sim.user.objects import UserClass
-from sim.workload.bench_config import BenchConfig
+from sim.workload.bench_command import BenchConfig
 from sim.workload.config import (
     AgentsConfig,
     ClientsConfig,

@@ -17,7 +17,7 @@ from sim.core.tokens import BlockPrompt
 from sim.core.units import NS_PER_S
 from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, BurstArrivals
-from sim.workload.bench_config import BenchConfig
+from sim.workload.bench_command import BenchConfig
 from sim.workload.config import (
     AgentsConfig,
     ClientsConfig,

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from sim.core.batch import OutputScript
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.core.units import MAX_TIME_NS, seconds_to_ns
-from sim.engine.executor import OutputScript
 from sim.user.objects import ClassKind, UserClass, UserObject, load_class, shown
 from sim.workload import MAX_TOKENS
 from sim.workload.kinds.context import BuildContext

@@ -51,8 +51,7 @@ def is_header(text: str) -> bool:
 def read_aibrix(path: Path, options: ReadOptions) -> ImportedRun:
     """Read one run.
 
-    Raises:
-        InputError: the file is bad, or it has several runs and none is chosen.
+    Raises InputError: the file is bad, or it has several runs and none is chosen.
     """
     if options.draw_arrivals is not None:
         raise InputError("--draw-arrivals has no effect: the file says when requests were sent")

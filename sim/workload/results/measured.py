@@ -14,11 +14,11 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, shorten
+from sim.core.packed import open_text
 from sim.core.tokens import TokenIds
 from sim.core.units import NS_PER_S
 from sim.runlog.columns import NOT_YET_NS
-from sim.runlog.json_lines import open_text
-from sim.runlog.measured import MAX_MEASURED_S, MeasuredRun, read_measured
+from sim.runlog.run_log_file import MAX_MEASURED_S, MeasuredRun, read_measured
 from sim.workload.prompts import EitherPrompts
 from sim.workload.results.known_prompts import PrefixStreams
 from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, PromptIds

@@ -116,7 +116,6 @@ class ImportedRun:
     """The requests of a measured run, and remarks about them.
 
     Attributes:
-        requests: in the order of the file.
         facts: the settings that the file has.
         notes: remarks for the reader of the results, one line each.
         left_out: entries of the file that were not imported, as `name: reason`.
@@ -182,11 +181,9 @@ class JsonNode:
             yield JsonNode(self.line, f"{self.where}[{place}]", value)
 
     def text(self) -> str:
-        """The text; empty for any other value."""
         return self.value if isinstance(self.value, str) else ""
 
     def tokens(self) -> int | None:
-        """A number of tokens; None if it is missing."""
         value = self.value
         if isinstance(value, Decimal) and value == value.to_integral_value():
             value = int(value)
@@ -195,7 +192,6 @@ class JsonNode:
         raise self.error(why_not_whole(self.value, 0, MAX_TOKENS))
 
     def time_ns(self, unit_ns: int = NS_PER_S) -> int | None:
-        """A time in units of `unit_ns`, in ns; None if it is missing."""
         value = self.value
         if value is None:
             return None

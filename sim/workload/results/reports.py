@@ -89,7 +89,6 @@ def _guidellm_requests(lists: JsonNode) -> Iterator[tuple[ImportedRequest, JsonN
 
 
 def _guidellm_request(node: JsonNode, status: str) -> ImportedRequest | None:
-    """A request; None if it was never sent."""
     info = node["info"]
     times = info["timings"]
     if times.value is None:

@@ -29,7 +29,6 @@ from sim.workload.results.model import (
 
 
 def read_inference_perf(path: Path) -> ImportedRun:
-    """Read all requests."""
     nodes = list(read_node(path).items())
     if not nodes:
         raise InputError(f"{path}: holds no results")
@@ -89,7 +88,6 @@ _DETAILS, _SUMMARY = "_individual_responses", "_summary"
 
 
 def read_llmperf(path: Path) -> ImportedRun:
-    """Read all requests."""
     nodes = list(read_node(path).items())
     if not nodes:
         raise InputError(f"{path}: holds no results")

@@ -64,7 +64,6 @@ class BlockColumn:
 
 
 def hash_ids(line: TextLine, row: JsonObject) -> list[int]:
-    """The field `hash_ids`: a list of block ids."""
     ids = row.get("hash_ids")
     if ids is None:
         raise line.error("hash_ids", "missing")

@@ -55,7 +55,6 @@ def read_csv_rows(
 
 
 def token_count(line: TextLine, row: Mapping[str, str], column: str) -> int:
-    """A number of tokens, which may be 0."""
     text = row[column]
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):

@@ -62,7 +62,6 @@ _KEYS: tuple[tuple[TraceFormat, tuple[frozenset[str], ...]], ...] = (
 
 
 def recognise(path: Path) -> TraceFormat | None:
-    """The format of a trace; None: the file may be a scenario."""
     if path.suffix in _SCENARIOS:
         return None
     if path.is_dir():

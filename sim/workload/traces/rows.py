@@ -85,7 +85,6 @@ class IntColumn:
 
     @property
     def last(self) -> int:
-        """The value that was added last."""
         return self._values[-1]
 
     def to_numpy(self) -> Int64:

@@ -8,7 +8,7 @@ import pytest
 from sim.commands.running.simulate import simulate_built
 from sim.des.run import RunOptions
 from sim.runlog import NOT_YET_NS
-from sim.runlog.measured import MeasuredRun, write_measured
+from sim.runlog.run_log_file import MeasuredRun, write_measured
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.scenario.strict_yaml import yaml_text

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sim.runlog import NOT_YET_NS, RequestColumns
-from sim.runlog.measured import MeasuredRun, write_measured
-from sim.runlog.run_log_file import load_run_log
+from sim.runlog.run_log_file import MeasuredRun, load_run_log, write_measured
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from tests.support.measured_runs import measured_run

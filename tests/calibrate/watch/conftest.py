@@ -14,7 +14,7 @@ from sim.des.run import RunOptions
 from sim.families import known_metrics
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.server_metrics.dump import read_dump
+from sim.server_metrics.scrape import read_dump
 from tests.support.metrics_dump import DumpWriter
 
 SCHEDULERS = {

@@ -12,7 +12,7 @@ from calibrate.watch.twin import WindowTwin
 from calibrate.watch.watcher import Watcher
 from sim.core.errors import InputError
 from sim.families import known_metrics
-from sim.server_metrics.dump import read_dump
+from sim.server_metrics.scrape import read_dump
 from tests.calibrate.watch.conftest import Server, serving, write_dump
 
 OFF = Server(step_ms=18.0, prefill_us=110.0)

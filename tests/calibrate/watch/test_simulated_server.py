@@ -5,7 +5,7 @@ import pytest
 from calibrate.watch.twin import WindowTwin
 from calibrate.watch.watcher import Watcher
 from sim.families import known_metrics
-from sim.server_metrics.dump import read_dump
+from sim.server_metrics.scrape import read_dump
 from tests.calibrate.watch.conftest import Server, watch_dump, write_dump
 
 # A twin that is off as twins are: its steps are 10 % too fast, its prefill 10 % too slow.

@@ -7,7 +7,7 @@ from sim.des.deployment import Deployment, HandoverOptions, ServerPool
 from sim.des.live import LiveServers
 from sim.des.routers.router import RoundRobin
 from sim.des.servers import Servers
-from sim.des.transfers.check import check_handovers
+from sim.des.transfers.handover import check_handovers
 from sim.des.transfers.transfers import Transfers
 from sim.latency.kv_memory import KvBytes
 from sim.scenario.servers_section import TransferSection

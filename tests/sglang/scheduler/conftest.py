@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.running_batch import RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import build_policy
 from sim.sglang.scheduler.prefill.adder import PrefillAdder
+from sim.sglang.scheduler.server import RowSteps, SglangServer
 from sim.testing.contracts.policies import waiting_request
 
 
@@ -24,15 +24,12 @@ class Pass:
         pool = PageCounts(self.config.pool_tokens // page_size, page_size)
         cache = NoPrefixCache() if self.config.disable_radix_cache else RadixCache(pool)
         self.kv = KVCacheManager(pool, cache)
-        self.running = RunningBatch(page_size)
+        self.server = SglangServer(self.config, self.kv, RowSteps(self.kv))
+        self.running = self.server.running
         for request, num_generated in running:
             self.run(request, num_generated)
         self.adder = PrefillAdder(
-            self.config,
-            self.kv,
-            self.running,
-            ratio,
-            cuts_while_chunked=build_policy(self.config).cuts_while_chunked,
+            self.server, ratio, cuts_while_chunked=build_policy(self.config).cuts_while_chunked
         )
 
     def run(self, request, num_generated):

@@ -3,7 +3,6 @@
 import pytest
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.running_batch import RunningBatch
 from sim.sglang.cache.host.part import HostPart
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
@@ -11,6 +10,7 @@ from sim.sglang.cache.settings import HostCacheSettings
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill.adder import PrefillAdder, Verdict
+from sim.sglang.scheduler.server import RowSteps, SglangServer
 from sim.testing.contracts.policies import waiting_request
 
 # 160 tokens of this stream are in host memory alone.
@@ -29,7 +29,7 @@ class TieredPass:
         host = HostTree(cache, tier, PageCounts(100, 16))
         self.kv = KVCacheManager(self.pool, cache, (HostPart(host),))
         self.remember(NUM_ON_HOST)
-        self.adder = PrefillAdder(self.config, self.kv, RunningBatch(16), 0.0)
+        self.adder = PrefillAdder(SglangServer(self.config, self.kv, RowSteps(self.kv)), 0.0)
 
     def remember(self, num_tokens):
         """A request of `num_tokens` tokens came and finished."""

@@ -149,7 +149,7 @@ def test_chunk_prompt_whose_pages_overflow_is_split(make_pass):
     assert one.admitted == [("a", 192)]
     request = one.adder.new_chunked
     assert one.adder.budget.total_offset == 192 + 64
-    again = type(one.adder)(one.config, one.kv, one.running, 0.0)
+    again = type(one.adder)(one.server, 0.0)
     request.prefix_len = 192
     assert again.continue_chunk(request) is None
     assert request.extend_len == 8

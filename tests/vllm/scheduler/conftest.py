@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from sim.core.batch import ScriptedExecutor
 from sim.core.request import Status
-from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.families import build_engine, check_engine
 from sim.vllm.config import VllmConfig

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from sim.core.batch import END_TOKEN
 from sim.core.tokens import ArrayPrompt, stream_token_ids
-from sim.engine.executor import END_TOKEN
 from sim.engine.request import OutputTokens
 from sim.vllm.request import RequestBlocks
 

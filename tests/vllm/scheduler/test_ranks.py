@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.engine.executor import ScriptedExecutor
+from sim.core.batch import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.families import build_engine
 from sim.vllm.config import VllmConfig

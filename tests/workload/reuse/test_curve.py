@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.core.batch import OutputScript
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.core.tokens import ArrayPrompt, BlockPrompt, SegmentPrompt
-from sim.engine.executor import OutputScript
 from sim.workload.reuse.blocks import in_time_order
 from sim.workload.reuse.curve import hit_curve
 from sim.workload.workload import ScriptedRequest, Turn, listed

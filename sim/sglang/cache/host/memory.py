@@ -12,9 +12,8 @@ from collections.abc import Callable
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.pool_tree import PoolOrder, PoolTree, UnitPool
-from sim.sglang.cache.tree.eviction import UNSTABLE_RANK, LeafQueue
 from sim.sglang.cache.tree.prefix_cache import CopiesOfPool
-from sim.sglang.cache.tree.radix_node import PoolDatum, RadixNode
+from sim.sglang.cache.tree.radix_node import UNSTABLE_RANK, LeafQueue, PoolDatum, RadixNode
 
 
 class _HostLeafQueue(LeafQueue):

@@ -7,8 +7,7 @@ mem_cache/unified_radix_cache.py, and `_prefetch_kvcache` in managers/scheduler.
 
 from collections.abc import Sequence
 
-from sim.core.block_keys import BlockKeys
-from sim.core.tokens import TokenSequence
+from sim.core.tokens import BlockKeys, TokenSequence
 from sim.engine.page_pool import Span
 from sim.engine.store import Store
 from sim.sglang.cache.host.tree import HostTree, LowerStorage

@@ -1,152 +1,20 @@
 """The order in which leaves are evicted: SGLang 0.5.23's policies, and one of this project's own.
 
-SGLang's are in mem_cache/evict_policy.py and mem_cache/unified_cache/unified_tree_core.py. Each
-keeps its number for a node in `RadixNode.use_score`.
+The default, lru, is beside the nodes (`radix_node.py`). SGLang's are in mem_cache/evict_policy.py
+and mem_cache/unified_cache/unified_tree_core.py. Each keeps its number for a node in
+`RadixNode.use_score`.
 """
 
-import heapq
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import ldexp
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Protocol
 
-from sim.core.errors import InvariantError
-from sim.sglang.cache.tree.radix_node import NO_USES, RadixNode, UseScore
+from sim.sglang.cache.tree.radix_node import NO_USES, LeafQueue, LruLeafQueue, RadixNode, UseScore
 
 # A benefit halves while the cache inserts this many times the tokens of the pool.
 HALF_LIFE_POOLS = 1
-UNSTABLE_RANK = "the rank of a leaf changed although nothing used it"
-
-
-class LeafQueue:
-    """Priority queue of the unlocked leaves, lowest rank first.
-
-    A use never lowers the rank of a node, so entries are corrected late, when they come to the top:
-    if the leaf has been used since it was queued, it is queued again with its new rank; if it is
-    locked or has children now, it is dropped. So a use costs nothing here, and an eviction costs
-    O(log n), amortised over uses and evictions. A policy under which a split lowers the rank sets
-    `falls_by_split`: then a node has a further entry for each split.
-
-    Args:
-        rank: returns the rank of a leaf.
-        count: called by `count`; None: uses are not counted.
-        fail: makes the error for a rank that has changed without a use.
-
-    Attributes:
-        rank, fail: see above.
-        counts_uses: `count_path` must be called for each use.
-        falls_by_split: `was_split` must be called for the lower part of a split node.
-        keeps_priorities: `note_priority` must be called for each insertion.
-        counts_with_write_back: uses are counted under write-back, too (SGLang 0.5.23 counts none:
-            `_inc_hit_count_and_check` in unified_tree_core.py).
-    """
-
-    counts_with_write_back = True
-    falls_by_split = False
-    keeps_priorities = False
-
-    def __init__(
-        self,
-        rank: Callable[[RadixNode], Any],
-        count: Callable[[RadixNode], None] | None = None,
-        fail: Callable[[str], Exception] = InvariantError,
-    ) -> None:
-        self.rank = rank
-        self.counts_uses = count is not None
-        self._count = count
-        self.fail = fail
-        self._heap: list[tuple[Any, int, RadixNode]] = []
-        self._num_pushed = 0
-
-    def count(self, node: RadixNode) -> None:
-        """Count one more request that found or computed the node.
-
-        Call it for children before their parents, so that no parent's rank is below its child's.
-        """
-        if self._count is not None:
-            self._count(node)
-
-    def count_path(self, end: RadixNode, since: int, skipped: Collection[RadixNode] = ()) -> None:
-        """Count that one more request has used the nodes from position `since` to `end`'s end.
-
-        The `skipped` nodes count no use.
-        """
-        node = end
-        while node.parent is not None and node.end > since:
-            if node not in skipped:
-                self.count(node)
-            node = node.parent
-
-    def note_priority(self, end: RadixNode, priority: int) -> None:
-        """A request of this priority inserted the nodes from the root to `end`."""
-
-    def was_split(self, node: RadixNode) -> None:
-        """The first tokens of this node were moved to a new parent."""
-
-    def note_fetched(self, node: RadixNode, parent: RadixNode) -> None:
-        """A new node has come to host memory from a store."""
-
-    def offer(self, node: RadixNode) -> None:
-        """Queue a node if it may be evicted now; the root never may."""
-        if not (node.num_locks or node.children or node.queued):
-            node.queued = True
-            self._push(node)
-
-    def pop(self) -> RadixNode | None:
-        """Remove the unlocked leaf with the lowest rank; None: there is no unlocked leaf."""
-        heap = self._heap
-        num_stale = len(heap)
-        while heap:
-            rank, _, node = heapq.heappop(heap)
-            if not node.queued:
-                continue
-            if node.num_locks or node.children or not node.on_device:
-                node.queued = False
-            elif self.rank(node) != rank:
-                num_stale -= 1
-                if num_stale < 0:
-                    raise self.fail(UNSTABLE_RANK)
-                self._push(node)
-            else:
-                node.queued = False
-                return node
-        return None
-
-    def _push(self, node: RadixNode) -> None:
-        self._num_pushed += 1
-        heapq.heappush(self._heap, (self.rank(node), self._num_pushed, node))
-
-
-class LruLeafQueue(LeafQueue):
-    """Least recently used first. No two nodes have the same tick, so a heap of ticks is enough."""
-
-    def __init__(self) -> None:
-        super().__init__(attrgetter("last_used_tick"))
-        self._ticks: list[int] = []
-        self._node_at: dict[int, RadixNode] = {}
-
-    def pop(self) -> RadixNode | None:
-        ticks = self._ticks
-        while ticks:
-            node = self._node_at.pop(ticks[0])
-            tick = node.last_used_tick
-            if node.num_locks or node.children or not node.on_device:
-                heapq.heappop(ticks)
-                node.queued = False
-            elif tick != ticks[0]:
-                heapq.heapreplace(ticks, tick)
-                self._node_at[tick] = node
-            else:
-                heapq.heappop(ticks)
-                node.queued = False
-                return node
-        return None
-
-    def _push(self, node: RadixNode) -> None:
-        tick = node.last_used_tick
-        heapq.heappush(self._ticks, tick)
-        self._node_at[tick] = node
 
 
 class LfuLeafQueue(LeafQueue):

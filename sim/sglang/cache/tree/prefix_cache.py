@@ -108,8 +108,7 @@ class PrefixCache:
     def evict(self, num_tokens: int) -> int:
         """Evict whole leaves until at least `num_tokens` tokens are freed or no leaf is left.
 
-        Returns:
-            Tokens freed.
+        Returns tokens freed.
         """
         raise NotImplementedError
 
@@ -162,9 +161,7 @@ class TreePart:
     def allows_end(self, node: RadixNode, num_tokens: int) -> bool:
         """Whether a prefix that is on the device may end where the walk is now.
 
-        Args:
-            node: the node that the walk has come to; its parent was the one before.
-            num_tokens: its first tokens that match.
+        The walk has come from the node's parent; its first `num_tokens` tokens match.
         """
         return True
 
@@ -242,7 +239,6 @@ class PathLock:
     """A lock of a prefix.
 
     Attributes:
-        end: the node at its end.
         held: the last node of it that is on the device.
         starts: what `lock` of each part has returned.
     """
@@ -279,8 +275,7 @@ class LowerTier:
     ) -> tuple[RadixNode, Span]:
         """Give pages to the nodes below `parent` that have these tokens in host memory alone.
 
-        Returns:
-            The last of these nodes, and the pages that are left.
+        Returns the last of these nodes, and the pages that are left.
         """
         raise NotImplementedError
 
@@ -318,8 +313,7 @@ def pairs_of(token_ids: TokenIds) -> TokenIds:
     Args:
         token_ids: int64, shape [num_pairs + 1].
 
-    Returns:
-        int64, shape [num_pairs].
+    Returns int64, shape [num_pairs].
     """
     tokens = token_ids.view(np.uint64)
     firsts = finalise(tokens[:-1] * _GOLDEN_RATIO)

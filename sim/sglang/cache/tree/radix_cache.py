@@ -8,12 +8,16 @@ this.
 
 import numpy as np
 
-from sim.core.block_keys import BlockKeys
-from sim.core.tokens import TokenIds, TokenSequence, kept_part
+from sim.core.tokens import BlockKeys, TokenIds, TokenSequence, kept_part
 from sim.engine.page_pool import CacheListener, PagePool, Span
-from sim.sglang.cache.tree.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.tree.prefix_cache import LowerTier
-from sim.sglang.cache.tree.radix_node import ChildKey, PrefixMatch, RadixNode
+from sim.sglang.cache.tree.radix_node import (
+    ChildKey,
+    LeafQueue,
+    LruLeafQueue,
+    PrefixMatch,
+    RadixNode,
+)
 from sim.sglang.cache.tree.radix_tree import RadixTree
 
 
@@ -21,7 +25,6 @@ class RadixCache(RadixTree):
     """A prefix cache that owns pages of `pool` and frees them by evicting leaves.
 
     Attributes:
-        pool: see above.
         changes: what has happened to watched nodes: a node with the key of its new child, or an
             evicted node with None. Whoever watches nodes empties the list.
         uncounted: nodes that count no use of the last insertion.
@@ -228,7 +231,6 @@ class RadixCache(RadixTree):
         return num_evicted
 
     def evict_unlocked_leaf(self, leaf: RadixNode) -> None:
-        """Evict a leaf out of its turn."""
         parent = leaf.required_parent()
         self._evict_leaf(leaf, parent)
         self.leaves.offer(parent)

@@ -1,10 +1,12 @@
-"""The nodes of the radix tree, and where a cached prefix that was found ends in them.
+"""The nodes of the radix tree, where a cached prefix ends in them, and which leaf goes first.
 
 A node is consecutive tokens, in whole pages, that follow its parent's tokens.
 """
 
-from collections.abc import Iterator
-from typing import Final, Union
+import heapq
+from collections.abc import Callable, Collection, Iterator
+from operator import attrgetter
+from typing import Any, Final, Union
 
 import numpy as np
 
@@ -72,7 +74,6 @@ class PoolDatum:
     on the device; the node's copies in the part's pool in host memory have a datum of their own.
 
     Attributes:
-        node: the node.
         holds: the node has something in the pool: the KV of its tokens, or the state at its end.
             Without it, the other layers can use the node, but these layers cannot. With windows it
             is called a tombstone then.
@@ -102,12 +103,10 @@ class RadixNode:
         pages: the pages that hold the KV of its tokens.
         end: tokens from the root to this node's end. A split never changes it.
         parent: None for the root only. Kept after eviction, see `RadixCache.match`.
-        children: child nodes by their keys.
         rank: order of insertion; used to order siblings. Both parts of a split node keep it.
         num_locks: requests that use this node or one below it, which protects it from eviction.
         last_used_tick: logical time of the last use; all nodes have different ones.
         on_device: whether its KV is on the device; False once evicted, True again once loaded.
-        queued: the eviction queue has an entry for this node.
         is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.
@@ -250,3 +249,135 @@ class PrefixMatch:
     def full_len(self) -> int:
         """Tokens that the layers with full attention could use."""
         return self.num_tokens if self.full is None else self.full.end
+
+
+UNSTABLE_RANK = "the rank of a leaf changed although nothing used it"
+
+
+class LeafQueue:
+    """Priority queue of the unlocked leaves, lowest rank first.
+
+    A use never lowers the rank of a node, so entries are corrected late, when they come to the top:
+    if the leaf has been used since it was queued, it is queued again with its new rank; if it is
+    locked or has children now, it is dropped. So a use costs nothing here, and an eviction costs
+    O(log n), amortised over uses and evictions. A policy under which a split lowers the rank sets
+    `falls_by_split`: then a node has a further entry for each split.
+
+    Args:
+        rank: returns the rank of a leaf.
+        count: called by `count`; None: uses are not counted.
+        fail: makes the error for a rank that has changed without a use.
+
+    Attributes:
+        counts_uses: `count_path` must be called for each use.
+        falls_by_split: `was_split` must be called for the lower part of a split node.
+        keeps_priorities: `note_priority` must be called for each insertion.
+        counts_with_write_back: uses are counted under write-back, too (SGLang 0.5.23 counts none:
+            `_inc_hit_count_and_check` in unified_tree_core.py).
+    """
+
+    counts_with_write_back = True
+    falls_by_split = False
+    keeps_priorities = False
+
+    def __init__(
+        self,
+        rank: Callable[[RadixNode], Any],
+        count: Callable[[RadixNode], None] | None = None,
+        fail: Callable[[str], Exception] = InvariantError,
+    ) -> None:
+        self.rank = rank
+        self.counts_uses = count is not None
+        self._count = count
+        self.fail = fail
+        self._heap: list[tuple[Any, int, RadixNode]] = []
+        self._num_pushed = 0
+
+    def count(self, node: RadixNode) -> None:
+        """Count one more request that found or computed the node.
+
+        Call it for children before their parents, so that no parent's rank is below its child's.
+        """
+        if self._count is not None:
+            self._count(node)
+
+    def count_path(self, end: RadixNode, since: int, skipped: Collection[RadixNode] = ()) -> None:
+        """Count that one more request has used the nodes from position `since` to `end`'s end.
+
+        The `skipped` nodes count no use.
+        """
+        node = end
+        while node.parent is not None and node.end > since:
+            if node not in skipped:
+                self.count(node)
+            node = node.parent
+
+    def note_priority(self, end: RadixNode, priority: int) -> None:
+        """A request of this priority inserted the nodes from the root to `end`."""
+
+    def was_split(self, node: RadixNode) -> None:
+        """The first tokens of this node were moved to a new parent."""
+
+    def note_fetched(self, node: RadixNode, parent: RadixNode) -> None:
+        """A new node has come to host memory from a store."""
+
+    def offer(self, node: RadixNode) -> None:
+        """Queue a node if it may be evicted now; the root never may."""
+        if not (node.num_locks or node.children or node.queued):
+            node.queued = True
+            self._push(node)
+
+    def pop(self) -> RadixNode | None:
+        """Remove the unlocked leaf with the lowest rank; None: there is no unlocked leaf."""
+        heap = self._heap
+        num_stale = len(heap)
+        while heap:
+            rank, _, node = heapq.heappop(heap)
+            if not node.queued:
+                continue
+            if node.num_locks or node.children or not node.on_device:
+                node.queued = False
+            elif self.rank(node) != rank:
+                num_stale -= 1
+                if num_stale < 0:
+                    raise self.fail(UNSTABLE_RANK)
+                self._push(node)
+            else:
+                node.queued = False
+                return node
+        return None
+
+    def _push(self, node: RadixNode) -> None:
+        self._num_pushed += 1
+        heapq.heappush(self._heap, (self.rank(node), self._num_pushed, node))
+
+
+class LruLeafQueue(LeafQueue):
+    """Least recently used first. No two nodes have the same tick, so a heap of ticks is enough."""
+
+    def __init__(self) -> None:
+        super().__init__(attrgetter("last_used_tick"))
+        self._ticks: list[int] = []
+        self._node_at: dict[int, RadixNode] = {}
+
+    def pop(self) -> RadixNode | None:
+        ticks = self._ticks
+        while ticks:
+            node = self._node_at.pop(ticks[0])
+            tick = node.last_used_tick
+            if node.num_locks or node.children or not node.on_device:
+                heapq.heappop(ticks)
+                node.queued = False
+            elif tick != ticks[0]:
+                heapq.heapreplace(ticks, tick)
+                self._node_at[tick] = node
+            else:
+                heapq.heappop(ticks)
+                node.queued = False
+                return node
+        return None
+
+    def _push(self, node: RadixNode) -> None:
+        tick = node.last_used_tick
+        heapq.heappush(self._ticks, tick)
+        self._node_at[tick] = node

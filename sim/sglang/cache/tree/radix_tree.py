@@ -6,9 +6,8 @@ Nodes consist of whole pages.
 from sim.core.errors import InvariantError
 from sim.core.tokens import LazyTokens, TokenSequence, page_key
 from sim.core.tokens import num_common_tokens as num_common
-from sim.sglang.cache.tree.eviction import LeafQueue
 from sim.sglang.cache.tree.prefix_cache import LowerTier, PathLock, PrefixCache, TreePart
-from sim.sglang.cache.tree.radix_node import ChildKey, MatchEnd, PrefixMatch, RadixNode
+from sim.sglang.cache.tree.radix_node import ChildKey, LeafQueue, MatchEnd, PrefixMatch, RadixNode
 
 # Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
 # each node gets a tick of its own.

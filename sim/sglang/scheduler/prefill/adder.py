@@ -9,10 +9,9 @@ into free and evictable pages; a request that ignores end tokens is admitted if 
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
-from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.request import SglangBatch, SglangRequest
+from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.prefill.admission import DelayedPass
+from sim.sglang.scheduler.server import SglangServer
 
 
 class Verdict(Enum):
@@ -48,15 +47,16 @@ class PrefillBudget:
         limit: a further limit that the KV memory sets; None: there is none.
     """
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, num_mixed_rows: int) -> None:
+    def __init__(self, server: SglangServer) -> None:
+        config, kv = server.config, server.kv
+        num_mixed_rows = len(server.running) if server.mixes else 0
+        chunk_size = config.chunked_prefill_size
         self._kv = kv
-        self._more_tokens = kv.page_size if config.rules.charges_page else 0
+        self._more_tokens = kv.page_size if server.rules.charges_page else 0
         self.total_offset = float(num_mixed_rows)
         self.current_offset = num_mixed_rows
         self.input_tokens = config.max_prefill_tokens - num_mixed_rows
-        self.chunk_tokens = (
-            config.chunked_prefill_size - num_mixed_rows if config.chunking else None
-        )
+        self.chunk_tokens = chunk_size - num_mixed_rows if chunk_size > 0 else None
         self.limit = kv.new_pass_limit()
 
     @property
@@ -159,47 +159,36 @@ class PrefillAdder:
         new_chunked: the admitted request whose prompt was cut, if any.
     """
 
-    def __init__(  # noqa: PLR0913 - what a pass depends on
+    def __init__(
         self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        running: SglangBatch,
+        server: SglangServer,
         ratio: float,
         *,
-        ended: Sequence[SglangRequest] = (),
         cuts_while_chunked: bool = True,
-        others_run: bool = False,
         delay: DelayedPass | None = None,
     ) -> None:
         """Begin a pass.
 
-        Args:
-            config: the settings.
-            kv: the KV memory.
-            running: the rows that decode.
-            ratio: the new-token ratio.
-            ended: rows that have finished and still count (see `VersionRules`).
-            cuts_while_chunked: see SchedulePolicy.
-            others_run: requests run in other micro-batches, too.
-            delay: asked whether a candidate that fits may be admitted; None: it may.
+        `ratio` is the new-token ratio; for `cuts_while_chunked` see `SchedulePolicy`. `delay` is
+        asked whether a candidate that fits may be admitted; None: it may.
         """
         self._cuts_while_chunked = cuts_while_chunked
-        self._others_run = others_run
+        self._others_run = server.others_run
         self._delay = delay
-        self._config = config
-        self._kv = kv
-        self._running = running
+        self._config = server.config
+        self._kv = server.kv
+        self._running = server.running
         self._ratio = ratio
-        num_mixed_rows = len(running) if config.mixing else 0
-        self.budget = PrefillBudget(config, kv, num_mixed_rows)
-        self._ended = ended
-        self._rules = config.rules
-        self._needed_more = kv.page_size if self._rules.needs_page else 0
+        self.budget = PrefillBudget(server)
+        # Rows that have finished and still count (see `VersionRules`).
+        self._ended = server.batch.ended
+        self._rules = server.rules
+        self._needed_more = self._kv.page_size if self._rules.needs_page else 0
         self._known_ratio = 1.0 if self._rules.reserves_known_outputs else ratio
-        self.budget.total_offset += running.reserved_tokens(
-            config.clip_max_new_tokens, ratio, self._known_ratio
+        self.budget.total_offset += self._running.reserved_tokens(
+            self._config.clip_max_new_tokens, ratio, self._known_ratio
         )
-        for request in ended:
+        for request in self._ended:
             self.budget.total_offset += self.reservation(request)
         self.admitted: list[SglangRequest] = []
         self.new_chunked: SglangRequest | None = None
@@ -223,13 +212,9 @@ class PrefillAdder:
     ) -> SglangRequest | None:
         """Take the next chunk of the chunked request (rule 5).
 
-        Args:
-            request: the chunked request.
-            limit: the longest chunk in tokens, if the policy keeps room for other requests; None:
-                no limit by the policy.
+        `limit` is the longest chunk in tokens, if the policy keeps room for other requests.
 
-        Returns:
-            The request if it has more chunks to come or could not continue now, otherwise None.
+        Returns the request if it has more chunks to come or could not continue now, otherwise None.
         """
         chunk = self.budget.chunk_tokens
         if chunk is None:
@@ -259,14 +244,11 @@ class PrefillAdder:
     def add(self, request: SglangRequest, *, has_chunked: bool) -> Verdict:
         """Try to admit a waiting request, right after its prefix was matched (rule 4).
 
-        Args:
-            request: the request.
-            has_chunked: another prompt is being prefilled chunk by chunk.
+        `has_chunked`: another prompt is being prefilled chunk by chunk.
 
-        Returns:
-            Whether the pass goes on. It does not say whether the request was admitted: for example,
-            OTHER is also the verdict after a request that was admitted and used up the chunk
-            budget.
+        Returns whether the pass goes on. It does not say whether the request was admitted: for
+        example, OTHER is also the verdict after a request that was admitted and used up the chunk
+        budget.
         """
         config = self._config
         most = config.prefill_max_requests

@@ -34,10 +34,8 @@ class StaticBatching:
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         """Whether a pass may admit requests; this call may start a batch.
 
-        Args:
-            waiting: at least one request, in any order.
-            now_ns: time of the pass.
-            is_idle: no request runs and no result is awaited.
+        There is at least one `waiting` request. `is_idle`: no request runs and no result is
+        awaited.
         """
         batch_size = self._settings.batch_size
         may_start = len(waiting) >= batch_size or now_ns >= self.start_ns(waiting)
@@ -46,7 +44,6 @@ class StaticBatching:
         return self.num_open_places > 0
 
     def note_admitted(self, num_requests: int) -> None:
-        """A pass has admitted this many requests."""
         self.num_open_places = max(self.num_open_places - num_requests, 0)
 
     def note_decode(self) -> None:
@@ -66,9 +63,7 @@ class Admission(Protocol):
     ) -> Sequence[SglangRequest]:
         """Called once a pass.
 
-        Args:
-            waiting: requests in the order of the pass.
-            num_slots: how many requests the pass can admit.
+        `waiting` is in the order of the pass, which can admit `num_slots` requests.
         """
 
 
@@ -142,11 +137,11 @@ def build_admission(
     kv: KVCacheManager,
     budget_tokens: int,
     own: Admission | None = None,
-) -> Admission:
-    """The user's own admission, or the one for these settings; None: as in SGLang."""
-    if own is not None:
+) -> Admission | None:
+    """The user's own admission, or the one for these settings; None: all requests, as in SGLang."""
+    if own is not None or settings is None:
         return own
-    return WholeQueue() if settings is None else Pack(settings, kv, budget_tokens)
+    return Pack(settings, kv, budget_tokens)
 
 
 # SGLANG_PREFILL_DELAYER_MAX_PREFILL_BS_WINDOW_SIZE

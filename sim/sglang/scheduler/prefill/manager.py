@@ -5,6 +5,8 @@ Rules 2 to 8, 13, 16 and 17 of docs/explanation/sglang.md (SGLang 0.5.23's
 go back to the queue, for a more important one (rule 13).
 """
 
+from collections.abc import Sequence
+
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
@@ -65,7 +67,6 @@ class PrefillManager:
         self._clears_full = self.preempts or server.kv.limits_passes
 
     def join_ranks(self, rank: int, talk: RankTalk) -> None:
-        """The server is this rank of a group."""
         if self._delayer is not None:
             self._delayer.join_ranks(rank, talk)
 
@@ -159,13 +160,9 @@ class PrefillManager:
         server, waiting = self._server, self._waiting
         waiting.order(now_ns, server.running.requests)
         adder = PrefillAdder(
-            self._config,
-            self._kv,
-            server.running,
+            server,
             self._decode.ratio.current,
-            ended=server.batch.ended,
             cuts_while_chunked=self._policy.cuts_while_chunked,
-            others_run=server.others_run,
             delay=delay,
         )
         continued = self.chunked
@@ -197,6 +194,10 @@ class PrefillManager:
             limit = self._waiting.chunk_limit(request, adder.budget.chunk_tokens)
         return adder.continue_chunk(request, limit)
 
+    def _candidates(self, num_slots: int) -> Sequence[SglangRequest]:
+        requests, admission = self._waiting.requests, self._admission
+        return requests if admission is None else admission.candidates(requests, num_slots)
+
     def _admit_waiting(
         self, adder: PrefillAdder, continued: SglangRequest | None
     ) -> list[SglangRequest]:
@@ -205,10 +206,7 @@ class PrefillManager:
         num_held = 0 if continued is None else 1
         num_open_places = self._num_open_places + num_held
         all_victims: list[SglangRequest] = []
-        candidates = self._admission.candidates(
-            self._waiting.requests, server.num_free_slots(num_held)
-        )
-        for request in candidates:
+        for request in self._candidates(server.num_free_slots(num_held)):
             if len(adder.admitted) >= num_open_places:
                 break
             if self._rules.looks_at_budget_first and adder.budget.verdict() is Verdict.OTHER:
@@ -284,7 +282,7 @@ class PrefillManager:
             num_tokens += request.extend_len
         server.num_slots_used += len(admitted) - (continued is not None)
         mode, decode_rows = ForwardMode.EXTEND, list[SglangRequest]()
-        if self._config.mixing and server.running.requests:
+        if server.mixes and server.running.requests:
             decode_rows = self._decode.mix_in(in_flight)
             if decode_rows:
                 mode = ForwardMode.MIXED
@@ -341,16 +339,11 @@ def preempt_for(
 ) -> list[SglangRequest]:
     """Remove victims from the running batch so that `candidate` fits.
 
-    Args:
-        candidate: a waiting request; all slots of the batch are taken.
-        config: the settings.
-        adder: the budgets of this pass; they get back what was reserved for the victims.
-        running: the running batch.
-        release: frees a victim's KV.
+    All slots of the batch are taken. The budgets of `adder` get back what was reserved for the
+    victims.
 
-    Returns:
-        The victims in batch order. Empty: the running requests that are less important by more than
-        the threshold would not free enough memory.
+    Returns the victims in batch order. Empty: the running requests that are less important by more
+    than the threshold would not free enough memory.
     """
     victims = _choose_victims(candidate, config, adder, running)
     if not victims:

@@ -33,8 +33,6 @@ class DecodeQueues(Queues):
     full, the request is aborted.
 
     Attributes:
-        preallocation: the preallocation queue, and the retracted requests.
-        transfers: the transfer queue.
         arrived: the waiting queue.
         backups: the KV of retracted requests in host memory.
         restores: what is loaded for the transfer queue from host memory; None: there is none.

@@ -77,11 +77,8 @@ class PreallocationQueue:
     ) -> None:
         """Make the queue, empty.
 
-        Args:
-            server: what the server has.
-            backups: the KV of retracted requests.
-            restores: what is to be loaded from host memory for requests that have got memory;
-                None: there is no host memory.
+        `backups` have the KV of retracted requests, `restores` what is to be loaded from host
+        memory for requests that have got memory; None: there is no host memory.
         """
         config = self._config = server.config
         self._server = server
@@ -164,9 +161,8 @@ class PreallocationQueue:
     def resume(self, num_active: int, agreed: Collection[str] | None = None) -> list[SglangRequest]:
         """`resume_retracted_reqs`: retracted requests that fit again, in order.
 
-        Args:
-            num_active: requests that hold KV.
-            agreed: with stages, those that may come back now; None: all may.
+        `num_active` requests hold KV. `agreed`: with stages, those that may come back now; None:
+        all may.
         """
         resumed: list[SglangRequest] = []
         for request in _among(self.retracted, agreed):
@@ -192,14 +188,11 @@ class PreallocationQueue:
     ) -> list[SglangRequest]:
         """`pop_preallocated`: allocate KV of new requests, in order, as long as it fits.
 
-        Args:
-            rows: the running requests, with those that have finished since the last step.
-            num_active: requests that hold KV.
-            num_transferring: those of them whose KV is on its way.
-            agreed: with stages, the requests that all stages have seen; None: there is one stage.
+        `rows` are the running requests, with those that have finished since the last step. Of the
+        `num_active` requests that hold KV, that of `num_transferring` is on its way. `agreed`: with
+        stages, the requests that all stages have seen; None: there is one stage.
 
-        Returns:
-            The requests that have got memory.
+        Returns the requests that have got memory.
         """
         if not self.requests:
             return []

@@ -209,11 +209,7 @@ class SeenByStage(NamedTuple):
 
 
 class DecodeStages:
-    """What the first stage sees, on its way through the stages.
-
-    Attributes:
-        agreement: what all stages know.
-    """
+    """What the first stage sees, on its way through the stages."""
 
     def __init__(self, num_stages: int) -> None:
         self.agreement: Agreement[SeenByStage] = Agreement(num_stages)

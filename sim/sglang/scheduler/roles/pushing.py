@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Collection
 from typing import cast
 
+from sim.core.batch import JoiningExecutor
 from sim.core.request import Status
-from sim.engine.executor import JoiningExecutor
+from sim.engine.parts import Role
 from sim.engine.records import Decided, Launch, RequestRecord
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.role import Role
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.roles.decode_server import DecodeQueues
 from sim.sglang.scheduler.roles.prefill_server import Agreement, PrefillQueues

@@ -170,7 +170,6 @@ class TransferQueue:
     """Requests in order of allocation, and what is known of all requests' transfers.
 
     Attributes:
-        requests: the queue.
         received: of the queue, requests whose KV has arrived.
         lost: requests of this and of the preallocation queue whose KV will not come, or whose
             clients have given up.

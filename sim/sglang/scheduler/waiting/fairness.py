@@ -57,10 +57,8 @@ class FairnessRule(Protocol):
     ) -> list[SglangRequest]:
         """The order of the pass, made from the policy's order.
 
-        Args:
-            ordered: waiting requests in the policy's order.
-            now_ns: time of the pass.
-            deferred: ids of requests whose prefix an earlier waiting request will compute.
+        `ordered` are the waiting requests in the policy's order, `deferred` ids of requests whose
+        prefix an earlier waiting request will compute.
         """
 
     def note_admitted(self, num_requests: int) -> None:
@@ -201,13 +199,13 @@ class FifoEveryNth(NoFairness):
 
 def build_fairness(
     settings: FairnessSettings | None, own: FairnessRule | None = None
-) -> FairnessRule:
+) -> FairnessRule | None:
     """The user's own rule, or the rule for these settings; None: the policy's order is kept."""
     if own is not None:
         return own
     match settings:
         case None:
-            return NoFairness()
+            return None
         case FairnessT():
             return BoundedWait(settings)
         case KLpm():
@@ -266,14 +264,10 @@ def bring_forward(
 
     Among requests with the same arrival the order before stays.
 
-    Args:
-        requests: the queue, changed in place.
-        num_aged: the first `num_aged` requests have aged before.
-        newly_aged: in any order.
-        num_entered: the last `num_entered` requests have entered since the last pass.
+    The queue `requests` is changed in place: its first `num_aged` requests have aged before, its
+    last `num_entered` have entered since the last pass. `newly_aged` are in any order.
 
-    Returns:
-        The number of aged requests, which are the first ones of the queue.
+    Returns the number of aged requests, which are the first ones of the queue.
     """
     missing = set(map(id, newly_aged))
     # Usually they are the next ones in the queue.

@@ -30,7 +30,6 @@ class Waiter:
     """A waiting request.
 
     Attributes:
-        request: the request.
         num_tokens: its tokens; they do not change while it waits.
         group: the requests whose matches end at the same node; None: it must be matched.
         next_page: the key of the first page after its match; None: it has no more whole pages.
@@ -69,7 +68,6 @@ class MatchGroup:
     """The waiting requests whose matches end at one node.
 
     Attributes:
-        node: that node.
         rank: the order of the groups in the last pass, where groups are ordered as a whole; -1: the
             group is new.
         places, requests: of the requests, in the order of the last pass.
@@ -134,12 +132,10 @@ class KeptMatches:
 
         The caller gives each of the returned requests a place, and calls `join` for it.
 
-        Args:
-            first: the request at the head of the queue. The last pass may have matched it again,
-                without its last token, and then not admitted it.
+        `first` is at the head of the queue. The last pass may have matched it again, without its
+        last token, and then not admitted it.
 
-        Returns:
-            The requests that were matched, each with its position before, in this order.
+        Returns the requests that were matched, each with its position before, in this order.
         """
         uses: list[tuple[int, Place, Waiter]] = []
         for waiter in self._changed(first):

@@ -233,12 +233,10 @@ class Deferral:
     def renew(self, matched: list[tuple[Position, Waiter]]) -> list[Waiter]:
         """Decide which requests are deferred in this pass.
 
-        Args:
-            matched: the requests that this pass has matched, each with its position before, in
-                this order.
+        `matched` are the requests that this pass has matched, each with its position before, in
+        this order.
 
-        Returns:
-            The other requests for which the answer has changed.
+        Returns the other requests for which the answer has changed.
         """
         first_matched: dict[Alike, tuple[Position, Waiter]] = {}
         for _, waiter in matched:

@@ -74,15 +74,16 @@ class WaitingQueue:
             self.requests.append(request)
         else:
             self._kept.enter(request)
-        ages_ns = self._fairness.ages_ns(request)
-        if self._bounded is not None:
-            self._aging.enter(request, ages_ns)
-        if ages_ns < self.next_aging_ns:
-            self.next_aging_ns = ages_ns
+        if self._fairness is not None:
+            ages_ns = self._fairness.ages_ns(request)
+            if self._bounded is not None:
+                self._aging.enter(request, ages_ns)
+            self.next_aging_ns = min(self.next_aging_ns, ages_ns)
 
     def leave(self, requests: list[SglangRequest]) -> None:
         """Remove requests that were admitted."""
-        self._fairness.note_admitted(len(requests))
+        if self._fairness is not None:
+            self._fairness.note_admitted(len(requests))
         if self._kept is not None:
             self._kept.leave(requests)
         elif self.requests[: len(requests)] == requests:
@@ -117,7 +118,8 @@ class WaitingQueue:
     def _apply_fairness(self, now_ns: int, deferred: frozenset[int]) -> None:
         bounded = self._bounded
         if bounded is None:
-            self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
+            if self._fairness is not None:
+                self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
             return
         newly_aged = self._take_aged(now_ns)
         if not (self._keeps_order or self._is_too_long):
@@ -143,7 +145,7 @@ class WaitingQueue:
             return
         if self._bounded is not None:
             self.next_aging_ns = self._aging.next_ns(now_ns)
-        else:
+        elif self._fairness is not None:
             ages_ns = map(self._fairness.ages_ns, self.requests)
             self.next_aging_ns = min((t for t in ages_ns if t > now_ns), default=NEVER_AGES_NS)
 
@@ -265,7 +267,6 @@ class Limits:
 
 
 def build_limits(config: SchedulerConfig, waiting: WaitingQueue) -> Limits | None:
-    """The limits of these settings; None: there are none."""
     limits = (config.max_queued_requests, config.waiting_timeout_ns, config.running_timeout_ns)
     return None if all(limit is None for limit in limits) else Limits(config, waiting)
 
@@ -281,7 +282,6 @@ class Queues:
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue, limits: Limits | None) -> None:
-        """`limits`: those of the waiting queue; None: there are none."""
         self.server = server
         self.waiting = waiting
         self._limits = limits

@@ -10,14 +10,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sim.core.batch import Batch
+from sim.core.batch import Batch, ScriptedExecutor
 from sim.core.request import RequestSpec
 from sim.engine.core import EngineCore
-from sim.engine.executor import ScriptedExecutor
+from sim.engine.logged_decision import Divergence, Line, divergence_of
 from sim.engine.pipeline import decides_again
 from sim.engine.ranks import Meeting
 from sim.engine.records import Decided
-from sim.engine.replay.decision import Divergence, Line, divergence_of
 
 # The line of each rank that had work in a step, by rank.
 StepOfRanks = Mapping[int, Line]
@@ -42,10 +41,8 @@ def replay(
 ) -> Divergence | None:
     """Decide every step of a log again; returns the first difference, or None.
 
-    Args:
-        ranks: the server, or all ranks of a group.
-        steps: the log's steps, in order of launch.
-        overlaps: whether the log's server used overlap scheduling.
+    `ranks` are the server, or all ranks of a group; `steps` are in order of launch; `overlaps`: the
+    log's server used overlap scheduling.
     """
     if ranks[0].engine.num_places > 1:
         return _PipelineReplay(ranks).run(steps)
@@ -69,8 +66,6 @@ class _Engines:
     """The engines of all ranks, which decide and take in results together.
 
     Attributes:
-        engines: one for each rank.
-        is_group: there are several ranks.
         wakes_ns: if the last decision launched nothing and nothing was in flight: when the next
             one may launch something. None: not known.
     """
@@ -151,8 +146,7 @@ class _Replay:
     def _catch_up(self, step: Line) -> bool:
         """Repeat decisions that launched nothing in the log, between the last step and this one.
 
-        Returns:
-            False if an engine launches a batch in one of those that the log names.
+        Returns False if an engine launches a batch in one of those that the log names.
         """
         if "looks_ns" in step:
             return all(self._launches_nothing(look_ns) for look_ns in step["looks_ns"])
@@ -215,7 +209,6 @@ class _Replay:
 
 
 def _launches(decided: Sequence[Decided]) -> bool:
-    """Whether any rank launches something."""
     return any(each.batch is not None for each in decided)
 
 
@@ -225,9 +218,7 @@ def _host_free_ns(step: Line, device_free_ns: int) -> int:
     Without launch time this is the step's start. With launch time, the host launches the step's
     kernels first, and then waits for the result of the step before.
 
-    Args:
-        step: the step's line.
-        device_free_ns: the end of the step before.
+    `device_free_ns` is the end of the step before.
     """
     launch_ns: int = step.get("launch_ns", 0)
     if not launch_ns:

@@ -20,7 +20,7 @@ from sim.sglang.cache.preallocation import (
 )
 from sim.sglang.cache.settings import StateSettings, WindowSettings
 from sim.sglang.cache.tree.radix_node import PrefixMatch
-from sim.sglang.cache.window.tree import WindowTree
+from sim.sglang.cache.window_tree import WindowTree
 from sim.sglang.request import RequestKV, SglangRequest, WindowSlot
 
 
@@ -234,10 +234,8 @@ class WindowPart(MemoryPart):
     def _slide_row(self, kv: RequestKV, first_len: int, last_len: int) -> None:
         """Free what leaves the window of a row in decode steps; from time to time it is freed.
 
-        Args:
-            kv: the row's KV.
-            first_len: tokens of the row that are known when the first step is decided.
-            last_len: the same for the last step; there is one token more at each step.
+        `first_len` tokens of the row are known when the first step is decided, `last_len` when the
+        last one is; there is one token more at each step.
         """
         slot, settings = kv.window, self._settings
         while True:

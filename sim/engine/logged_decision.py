@@ -69,7 +69,6 @@ class Divergence:
 
     Attributes:
         where: the step's number, or the request.
-        fields: names of the fields that differ.
         ours, theirs: the two lines; None if that log has no more lines.
         before: the line before `theirs` in the same log.
     """
@@ -101,11 +100,8 @@ def divergence_of(
 ) -> Divergence | None:
     """Where the ranks of a server decide otherwise than in a log.
 
-    Args:
-        decided: what each rank has decided.
-        step: the line of each rank that had work in the log's step, by rank.
-        before: the same of the step before.
-        number: of the step, for the message.
+    `decided` is by rank. `step` has the line of each rank that had work in the log's step, `before`
+    those of the step before; `number` is the step's, for the message.
     """
     for rank, each in enumerate(decided):
         theirs, ours = step.get(rank), None

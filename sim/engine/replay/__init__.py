@@ -1,1 +1,0 @@
-"""Replay: fresh engines decide every step of a decision log again, and must decide the same."""

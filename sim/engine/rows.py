@@ -1,0 +1,260 @@
+"""Servers whose decode rows do not all get one token in each step.
+
+With draft tokens, rows get unequal numbers of tokens. In some families' pipelines a step leaves out
+the rows that are in flight, and with groups of layers each row frees blocks in its own time. So
+each row has counters of its own, and there is no fast-forward. `BaseScheduler.goes_row_by_row` says
+which servers these are; all others are in `sim.engine.parts` and `sim.core.batch`.
+
+With speculative decoding a step verifies draft tokens. A row with k draft tokens computes 1 + k
+tokens: its last known one and the drafts. If the target model accepts the first n drafts, the row
+gets n + 1 tokens: those, and the one that the target model computed after them. KV of rejected
+drafts is worthless, but its place stays allocated.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from sim.core.batch import Batch, ForwardMode, ScriptedExecutor, ScriptedOutput, StepOutput
+from sim.core.errors import InvariantError
+from sim.engine.acceptance import Speculation
+from sim.engine.parts import Results
+from sim.engine.records import Launch, RequestRecord, prefill_rows
+from sim.engine.request import NEVER_NS, Request, TokenClock
+from sim.engine.running_batch import R
+
+
+class RowLaunch(Launch[R]):
+    """A launch whose decode rows may compute several tokens each.
+
+    Attributes:
+        drafts: draft tokens of each decode row.
+        contexts: context length of each decode row after the step.
+        padding: of each prefill row: tokens that stand for drafts; they are always rejected.
+        lengths: of each prefill row: the tokens it computes, with its padding.
+    """
+
+    def __init__(
+        self,
+        mode: ForwardMode,
+        prefill: list[R],
+        decode: list[R],
+        chunked: tuple[R, ...],
+        *,
+        drafts: list[int],
+        contexts: list[int],
+        padding: list[int],
+    ) -> None:
+        super().__init__(mode, prefill, decode, chunked)
+        self.drafts = drafts
+        self.contexts = contexts
+        self.padding = padding
+        self.lengths = [request.extend_len for request in prefill]
+
+
+class RowClock(TokenClock):
+    """The same where requests do not all get a token in each step: pipelines and speculation."""
+
+    def join(self, request: Request, now_ns: int) -> None:
+        self.single_token(request, now_ns)
+
+    def resume(self, request: Request) -> None:
+        """Nothing to do: the next gap is measured for this request alone."""
+
+    def leave(self, request: Request) -> None:
+        """Nothing to do."""
+
+    def tick(self, now_ns: int, rows: Iterable[Request] = ()) -> None:
+        """These decoding requests got a token; those of other steps in flight did not."""
+        gaps_ns: Counter[int] = Counter()
+        for request in rows:
+            gaps_ns[now_ns - request.last_token_ns] += 1
+            request.last_token_ns = now_ns
+        for gap_ns, count in gaps_ns.items():
+            self._add(gap_ns, count, now_ns)
+
+    def tokens(self, request: Request, num_tokens: int, now_ns: int) -> None:
+        """A request got several tokens at once: between them are gaps of 0."""
+        self.single_token(request, now_ns)
+        if num_tokens > 1:
+            self._add(0, num_tokens - 1, now_ns)
+
+
+class RowResults(Results):
+    """Of servers whose rows may get several tokens in a step, or none."""
+
+    def __init__(self, *, has_drafts: bool) -> None:
+        """`has_drafts`: steps verify draft tokens."""
+        self._row_clock = RowClock()
+        super().__init__(self._row_clock, repeats=False)
+        self._has_drafts = has_drafts
+
+    def describe(self, launch: Launch[Request], stopped_rids: Sequence[str]) -> Batch:
+        if not isinstance(launch, RowLaunch):
+            raise InvariantError("a launch says nothing of its rows")
+        contexts = launch.contexts
+        num_decode_context = sum(contexts)
+        num_prefill_context = sum([request.extend_end for request in launch.prefill])
+        return Batch(
+            launch.mode,
+            prefill_rows(launch),
+            tuple([request.rid for request in launch.decode]),
+            num_prefill_context + num_decode_context,
+            num_decode_context,
+            tuple(stopped_rids),
+            (),
+            max(contexts, default=0),
+            min(contexts, default=0),
+            tuple(launch.drafts) if self._has_drafts else (),
+        )
+
+    def take(
+        self,
+        launch: Launch[Request],
+        output: StepOutput,
+        ended: frozenset[str],
+        now_ns: int,
+        records: list[RequestRecord],
+    ) -> list[Request]:
+        if not isinstance(launch, RowLaunch):
+            raise InvariantError("a launch says nothing of its rows")
+        finishing = self._take_prefill(launch, output, ended, now_ns, records)
+        return finishing + self._take_decode(launch, output, ended, now_ns)
+
+    def _take_prefill(
+        self,
+        launch: RowLaunch[Request],
+        output: StepOutput,
+        ended: frozenset[str],
+        now_ns: int,
+        records: list[RequestRecord],
+    ) -> list[Request]:
+        scheduler, role, finishing = self.scheduler, self.role, list[Request]()
+        num_proposed = output.num_proposed[: len(launch.prefill)]
+        for request, num_tokens, padding, proposed in zip(
+            launch.prefill, launch.lengths, launch.padding, num_proposed, strict=True
+        ):
+            if scheduler.is_over(request, num_tokens):
+                continue
+            if request in launch.chunked:
+                scheduler.chunk_done(request, num_tokens)
+                role.chunk_computed(request)
+                continue
+            scheduler.prompt_done(
+                request, num_tokens=num_tokens, num_drafts=padding, num_proposed=proposed
+            )
+            if role.keeps_prompts:
+                role.prompt_computed(request, now_ns, records)
+            elif not (self._give(request, 1, now_ns) or request.rid in ended):
+                scheduler.prefill_computed(request)
+            elif scheduler.ends_in_batch_order:
+                records.append(self.engine.finish(request, now_ns))
+            else:
+                finishing.append(request)
+        return finishing
+
+    def _take_decode(
+        self, launch: RowLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
+    ) -> list[Request]:
+        finishing = []
+        num_proposed = output.num_proposed[len(launch.prefill) :]
+        for request, num_drafts, num_sampled, proposed in zip(
+            launch.decode, launch.drafts, output.num_sampled, num_proposed, strict=True
+        ):
+            if self.scheduler.is_over(request, 1 + num_drafts):
+                continue
+            num_kept = min(num_sampled, request.max_new_tokens - request.num_generated)
+            if num_drafts:
+                request.verify_steps += 1
+                request.drafted_tokens += num_drafts
+                request.accepted_tokens += num_kept - 1
+            self.scheduler.verified(
+                request,
+                num_drafts=num_drafts,
+                num_sampled=num_sampled,
+                num_kept=num_kept,
+                num_proposed=proposed,
+            )
+            if self._give(request, num_kept, now_ns) or request.rid in ended:
+                finishing.append(request)
+        return finishing
+
+    def _give(self, request: Request, num_kept: int, now_ns: int) -> bool:
+        """Give a row its tokens; returns whether it is at its limit."""
+        if request.first_token_ns == NEVER_NS:
+            request.first_token_ns = now_ns
+        self._row_clock.tokens(request, num_kept, now_ns)
+        request.num_generated += num_kept
+        return request.num_generated >= request.max_new_tokens
+
+
+class RowExecutor(ScriptedExecutor):
+    """Generates the tokens of each request's script where each row's tokens are counted."""
+
+    def __init__(
+        self, speculation: Speculation | None, *, keeps_tokens_in_flight: bool = True
+    ) -> None:
+        """`keeps_tokens_in_flight`: see `BaseScheduler`."""
+        super().__init__()
+        self._speculation = speculation
+        self._loses_tokens = not keeps_tokens_in_flight
+        self._num_outputs: dict[str, int] = {}
+
+    def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
+        """Run a batch, for one step only; accepted drafts are among the tokens."""
+        outputs = self._outputs
+        finished: list[str] = []
+        for row in batch.prefill:
+            if row.samples and row.rid in outputs:
+                if self._loses_tokens:
+                    self._num_outputs[row.rid] = row.num_prior_outputs
+                if self._sample(row.rid, 1, outputs[row.rid]):
+                    finished.append(row.rid)
+        num_sampled: list[int] = []
+        drafts = batch.drafts or [0] * len(batch.decode_rids)
+        for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
+            output = outputs.get(rid)
+            if output is None:
+                num_sampled.append(0)  # it ended with the step before
+                continue
+            num_tokens = 1 + self._num_accepted(rid, num_drafts, output.script.seed)
+            if not output.is_endless:
+                num_tokens = min(num_tokens, len(output) - self._num_outputs[rid])
+            num_sampled.append(num_tokens)
+            if self._sample(rid, num_tokens, output):
+                finished.append(rid)
+        rids = [*[row.rid for row in batch.prefill], *batch.decode_rids]
+        num_proposed = [self._num_proposed(rid, outputs.get(rid)) for rid in rids]
+        return StepOutput(tuple(finished), tuple(num_sampled), tuple(num_proposed))
+
+    def join(
+        self, rid: str, num_outputs: int, num_missed_steps: int, *, is_back: bool = False
+    ) -> bool:
+        self._num_outputs[rid] = 0
+        return self._sample(rid, num_outputs, self._outputs[rid])
+
+    def forget(self, rid: str) -> None:
+        super().forget(rid)
+        self._num_outputs.pop(rid, None)
+
+    def _num_accepted(self, rid: str, num_drafts: int, seed: int) -> int:
+        """How many of a row's draft tokens are accepted."""
+        if not num_drafts or self._speculation is None:
+            return 0
+        acceptance, place = self._speculation.acceptance, self._num_outputs[rid]
+        # SGLang verifies `num_drafts` tokens even if the lookup found fewer.
+        num_found = acceptance.num_proposed(rid, seed, place, num_drafts)
+        return acceptance.num_accepted(rid, seed, place, min(num_drafts, num_found))
+
+    def _num_proposed(self, rid: str, output: ScriptedOutput | None) -> int:
+        """How many tokens are drafted after the output so far; none before its first token."""
+        speculation, place = self._speculation, self._num_outputs.get(rid, 0)
+        if speculation is None or output is None or not place:
+            return 0
+        seed = output.script.seed
+        return speculation.acceptance.num_proposed(rid, seed, place, speculation.num_tokens)
+
+    def _sample(self, rid: str, num_tokens: int, output: ScriptedOutput) -> bool:
+        """Generate tokens; returns whether the last one is an end token."""
+        num_outputs = self._num_outputs.get(rid, 0) + num_tokens
+        self._num_outputs[rid] = num_outputs
+        return not output.is_endless and num_outputs >= len(output)

@@ -1,1 +1,0 @@
-"""The part of the KV memory for layers with a sliding window."""

@@ -1,1 +1,0 @@
-"""Reads the text log of an SGLang server: `SglangLog` in `lines.py`."""

@@ -1,1 +1,0 @@
-"""Reads the text log of a vLLM server: `VllmLog` in `lines.py`."""
