@@ -10,6 +10,7 @@ from sim.installed.scheduler import EngineScheduler
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.single_type_manager import SingleTypeManager
+from sim.vllm.cache.sliding_window import ChunkedLocalAttentionManager
 from sim.vllm.offload.connector import OffloadConnector
 from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks, VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -72,7 +73,7 @@ def check_blocks(
     Raises InvariantError: an invariant is broken; the message names it.
     """
     num_users: Counter[int] = Counter()
-    num_due = 0
+    num_due, size = 0, memory.page_size
     for rid, (kv, seq_len) in requests.items():
         require(bool(kv.tables) or not seq_len, f"{rid} has tokens in KV, but no blocks")
         for manager, table in zip(memory.managers, kv.tables, strict=False):
@@ -80,10 +81,11 @@ def check_blocks(
             num_due += manager.num_blocks_to_allocate(table, Chunk(seq_len, seq_len, 1 << 62))
             _check_hashes(memory.pool, manager, table, rid, kv)
             require(
-                NULL not in table.blocks[manager.num_skipped(seq_len) :] or manager.leaves_gaps,
+                NULL not in table.blocks[manager.num_skipped(seq_len) :]
+                or _may_lack(manager, size),
                 f"{rid} lacks a block that its next token attends to",
             )
-            num_needed = -(-seq_len // memory.page_size)
+            num_needed = -(-seq_len // size)
             has_more = in_lockstep and len(table.blocks) > num_needed
             require(not has_more, f"{rid} has more blocks than it needs")
     num_reserved = memory.num_reserved_blocks
@@ -91,6 +93,17 @@ def check_blocks(
         num_due == num_reserved, f"requests lack {num_due} blocks, but {num_reserved} are reserved"
     )
     _check_users(memory.pool, num_users, num_reserved)
+
+
+def _may_lack(manager: SingleTypeManager[Any], block_size: int) -> bool:
+    """Whether a request may lack blocks that its next token attends to.
+
+    vLLM looks up the chunk of a prompt's end. If it finds nothing of it, the hit ends with the last
+    whole block before this chunk: where chunks do not end with blocks, inside the chunk before,
+    whose blocks it did not look for (`find_longest_cache_hit` of `ChunkedLocalAttentionManager`).
+    """
+    in_chunks = isinstance(manager, ChunkedLocalAttentionManager)
+    return manager.leaves_gaps or (in_chunks and manager.spec.size % block_size != 0)
 
 
 def _check_hashes(

@@ -99,12 +99,26 @@ def test_state_of_this_step_is_read_in_the_next_one():
     assert server.memory.can_admit(hit, Chunk(16, 20, 20), 0, 0)
 
 
+def test_hit_may_end_before_the_chunk_that_was_looked_up():
+    """Chunks of 7, blocks of 4: token 15 needs nothing before it, but the hit ends at token 12.
+
+    Token 13 attends to tokens 8 to 13, and has no blocks of these, in vLLM too.
+    """
+    server = Server(KVCacheSpec("chunked_local_attention", 7))
+    assert server.compute("a", 13, pieces=[(1, 15)]) == 12
+    assert server.tables("a") == ["...x"]
+
+
 def lose_a_block(server):
     server.memory.pool._free.take(1)
 
 
 def drop_a_block_in_the_window(server):
     server.requests["a"][0].tables[1].blocks[-1] = NULL
+
+
+def drop_a_block_in_the_chunk(server):
+    server.requests["a"][0].tables[2].blocks[-1] = NULL
 
 
 def shorten_a_table(server):
@@ -126,8 +140,9 @@ def forget_the_tables(server):
 @pytest.mark.parametrize(
     ("breach", "message"),
     [
-        (lose_a_block, r"free \+ 7 used \+ 0 reserved blocks are 39, not 40"),
+        (lose_a_block, r"free \+ 8 used \+ 0 reserved blocks are 39, not 40"),
         (drop_a_block_in_the_window, "a lacks a block that its next token attends to"),
+        (drop_a_block_in_the_chunk, "a lacks a block that its next token attends to"),
         (shorten_a_table, "requests lack 1 blocks, but 0 are reserved"),
         (give_a_wrong_hash, "a: a block has a wrong hash"),
         (hash_too_early, "a: a block has a hash too early"),
@@ -135,7 +150,7 @@ def forget_the_tables(server):
     ],
 )
 def test_breach_is_noticed(breach, message):
-    server = Server(FULL, WINDOW)
+    server = Server(FULL, WINDOW, CHUNKED)
     server.compute("a", 16, 20, pieces=[(1, 24)])
     breach(server)
     with pytest.raises(InvariantError, match=message):
