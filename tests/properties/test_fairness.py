@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.latency.kinds.linear import LinearLatency
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES
 from sim.sglang.scheduler.waiting.fairness import FairnessT
@@ -51,6 +52,27 @@ def test_fairness_aged_requests_are_not_overtaken(scenario, t_ns):
     served = serve(scenario.workload, config, scenario.latencies())
     for replica in range(scenario.replicas):
         assert overtaken(served, config, replica) == []
+
+
+class CountedLatency(LinearLatency):
+    """Counts how often many decode steps are taken at once."""
+
+    num_runs = 0
+
+    def decode_run_ns(self, first, num_steps):
+        self.num_runs += 1
+        return super().decode_run_ns(first, num_steps)
+
+
+def test_fairness_request_that_left_the_queue_does_not_age():
+    """It would have aged in the middle of its 400 decode steps: two runs, not one for each step."""
+    latency = CountedLatency(
+        step_s=0.005, per_prefill_token_s=0, per_decode_request_s=0, per_context_token_s=0
+    )
+    config = SchedulerConfig(fairness=FairnessT(300 * MS))
+    served = serve(listed([scripted("a", (1, 20), output=400)]), config, [latency])
+    assert served.num_ended == 1
+    assert latency.num_runs <= 2
 
 
 def test_fairness_aged_requests_are_not_preempted():

@@ -121,6 +121,8 @@ class PrefillManager:
         if self.chunked is not None:
             return True
         if batch.is_full or not waiting.requests or self._awaits_slots:
+            # Without a pass; a time that has passed would let every later step be decided alone.
+            waiting.update_next_aging(now_ns)
             return False
         if self._server.num_free_slots(0) <= 0 and not self.preempts:
             batch.is_full = True
