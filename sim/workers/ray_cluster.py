@@ -1,8 +1,8 @@
 """Runs tasks on a Ray cluster, remote or local. Only this module loads Ray, when it is used."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Self
 
 from sim.core.errors import InputError
 from sim.extras import how_to_install
@@ -25,7 +25,8 @@ class RayCluster:
     """A `TaskExecutor` of Ray actors with one core each.
 
     Every machine of the cluster needs this version of servetwin, and the scenario's files under
-    the same paths.
+    the same paths. Used as a context manager, it keeps the connection and the actors from one run
+    to the next. All runs must then have the same runner.
 
     Args:
         jobs: the number of actors; None: one for each core of the cluster.
@@ -36,16 +37,68 @@ class RayCluster:
         self._ray = _load_ray()
         self._jobs = jobs
         self._address = address
+        # Actors without a task; those with one belong to the run.
+        self._idle: list[Any] = []
+        self._is_connected = self._stays_connected = False
+
+    def __enter__(self) -> Self:
+        self._stays_connected = True
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._disconnect()
 
     def run(self, tasks: Iterable[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
-        ray = self._ray
-        _connect(ray, self._address, self._jobs)
+        waiting, is_over = iter(tasks), False
         try:
-            jobs = self._jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
-            yield from _run(ray, jobs, iter(tasks), runner)
+            # A cluster takes seconds to start.
+            for first in islice(waiting, 1):
+                yield from self._run(chain((first,), waiting), runner)
+            is_over = True
         finally:
-            # Actors end with the connection.
-            ray.shutdown()
+            if not (is_over and self._stays_connected):
+                self._disconnect()
+
+    def _run(self, waiting: Iterator[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
+        ray = self._connected()
+        # A dead actor is not restarted, nor its task run again: it could kill another actor.
+        actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
+        code = code_version()
+        running: dict[Any, tuple[Any, str]] = {}
+
+        def give(actor: Any, task: Task[W]) -> None:
+            running[actor.run.remote(task, code)] = (actor, task.key)
+
+        jobs = self._jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        for task in islice(waiting, jobs):
+            give(self._idle.pop() if self._idle else actor_class.remote(runner), task)
+        while running:
+            [done], _ = ray.wait(list(running), num_returns=1)
+            actor, key = running.pop(done)
+            try:
+                outcome = ray.get(done)
+            except ray.exceptions.RayError as error:
+                reason = " ".join(str(error).split())
+                outcome = TaskOutcome(key, TaskStatus.FAULT, message=f"the worker ended: {reason}")
+                actor = actor_class.remote(runner)
+            if (next_task := next(waiting, None)) is None:
+                self._idle.append(actor)
+            else:
+                give(actor, next_task)
+            yield outcome
+
+    def _connected(self) -> Any:
+        if not self._is_connected:
+            _connect(self._ray, self._address, self._jobs)
+            self._is_connected = True
+        return self._ray
+
+    def _disconnect(self) -> None:
+        """Actors end with the connection."""
+        self._idle, is_connected = [], self._is_connected
+        self._is_connected = False
+        if is_connected:
+            self._ray.shutdown()
 
 
 class RayWorker:
@@ -61,31 +114,6 @@ class RayWorker:
             message = f"the cluster runs servetwin {ours}, this machine {code}"
             return TaskOutcome(task.key, TaskStatus.FAULT, message=message)
         return run_task(task, self._runner, self._read_trace)
-
-
-def _run(ray: Any, jobs: int, waiting: Iterator[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
-    # A dead actor is not restarted, and its task is not run again: it could kill another actor.
-    actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
-    code = code_version()
-    running: dict[Any, tuple[Any, str]] = {}
-
-    def give(actor: Any, task: Task[W]) -> None:
-        running[actor.run.remote(task, code)] = (actor, task.key)
-
-    for task in islice(waiting, jobs):
-        give(actor_class.remote(runner), task)
-    while running:
-        [done], _ = ray.wait(list(running), num_returns=1)
-        actor, key = running.pop(done)
-        try:
-            outcome = ray.get(done)
-        except ray.exceptions.RayError as error:
-            reason = " ".join(str(error).split())
-            outcome = TaskOutcome(key, TaskStatus.FAULT, message=f"the worker ended: {reason}")
-            actor = actor_class.remote(runner)
-        if (next_task := next(waiting, None)) is not None:
-            give(actor, next_task)
-        yield outcome
 
 
 def _load_ray() -> Any:

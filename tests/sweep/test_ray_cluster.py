@@ -22,13 +22,14 @@ class StandIn:
 
     def __init__(self):
         self.options = None
-        self.num_actors = 0
+        self.num_actors = self.num_starts = 0
         self.is_up = False
 
     def init(self, **options):
         if options["address"] == "nowhere:1":
             raise ConnectionError("no cluster\nthere")
         self.options, self.is_up = options, True
+        self.num_starts += 1
 
     def shutdown(self):
         self.is_up = False
@@ -93,6 +94,27 @@ def test_ray_cluster_runs_every_point_once(ray, tasks, jobs, actors):
     assert ray.num_actors == actors
     assert ray.options["address"] == "head:6379"
     assert not ray.is_up
+
+
+def test_ray_cluster_and_its_actors_serve_all_runs_of_a_context(ray, tasks):
+    """Also those without tasks; a run that is cut short ends its actors, which are busy."""
+    done = [task for task in tasks if task.key != "2"]
+    with RayCluster(2) as cluster:
+        for several in (done, [], done[:1], done):
+            assert len(list(cluster.run(several, tell_seed))) == len(several)
+        assert (ray.num_starts, ray.num_actors, ray.is_up) == (1, 2, True)
+        outcomes = cluster.run(done, tell_seed)
+        next(outcomes)
+        outcomes.close()
+        assert not ray.is_up
+        assert len(list(cluster.run(done, tell_seed))) == len(done)
+        assert (ray.num_starts, ray.num_actors) == (2, 4)
+    assert not ray.is_up
+
+
+def test_ray_cluster_is_not_started_without_tasks(ray):
+    assert list(RayCluster(2).run([], tell_seed)) == []
+    assert ray.num_starts == 0
 
 
 def test_ray_cluster_that_is_not_there_is_said_so(ray, tasks):
