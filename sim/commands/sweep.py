@@ -145,7 +145,7 @@ def demo(
 
 def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
     """Run all points on all cores, and store nothing; returns the outcomes by point number."""
-    from sim.commands.running.sweeps import run_point
+    from sim.commands.running.points import run_point
     from sim.report.progress import Progress
     from sim.workers.choose import num_cores
     from sim.workers.executor import Task, TaskStatus

@@ -177,19 +177,38 @@ class ThisProcess:
 
 # Suffixes of files that results depend on; caches of compiled code are not among them.
 _SOURCES = (".py", ".json", ".yaml")
+# What no run imports: commands, pages, tables and searches, which show results or ask for them.
+_BESIDE_RUNS = (
+    "__main__.py", "api/", "cli.py", "command_line.py", "commands/", "contest/", "new/",
+    "playground/", "report/", "sweep/", "tables/", "testing/",
+)  # fmt: skip
+# But these of them a run imports.
+_IN_RUNS = (
+    "commands/running/points.py", "commands/running/simulate.py", "contest/slowdown.py",
+    "report/progress.py", "tables/csv_table.py",
+)  # fmt: skip
 
 
 @cache
 def code_version() -> str:
-    """The version of servetwin and a hash of its sources: `0.1.0+5f0c...`.
+    """The version of servetwin and a hash of the sources that decide results: `0.1.0+5f0c...`.
 
     Results of other versions are not used, and machines must agree.
     """
     digest = hashlib.sha256()
-    for name, source in sorted(_sources(files("sim"), "")):
+    for name, source in deciding_sources():
         content = source.read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return f"{__version__}+{digest.hexdigest()[:16]}"
+
+
+def deciding_sources() -> list[tuple[str, Traversable]]:
+    """The files that decide the results of a run, with their paths inside package `sim`."""
+    return sorted(
+        (name, source)
+        for name, source in _sources(files("sim"), "")
+        if not name.startswith(_BESIDE_RUNS) or name in _IN_RUNS
+    )
 
 
 def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sim.commands.running.sweeps import run_point
+from sim.commands.running.points import run_point
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import Plan, plan_sweep
 from sim.workers.executor import TraceCache

@@ -1,12 +1,13 @@
 """Which points a sweep runs, and which it takes from the store."""
 
+import grimp
 import pytest
 
 from sim.core.errors import InputError, InvariantError
 from sim.scenario.load import load_scenario_text
 from sim.sweep.plan import plan_sweep
 from sim.sweep.store import Identities, PointStore, StoredPoints
-from sim.workers.executor import TaskOutcome, TaskStatus, code_version
+from sim.workers.executor import TaskOutcome, TaskStatus, code_version, deciding_sources
 
 
 def seed_of(loaded, read_trace):
@@ -143,3 +144,16 @@ def test_code_version_names_the_release_and_the_sources():
     assert len(digest) == 16
     code_version.cache_clear()
     assert code_version() == f"{version}+{digest}"
+
+
+def test_code_version_covers_what_a_run_imports_and_no_page():
+    """Results stay stored when a text of a page, a table or a command changes."""
+    covered = {name for name, _ in deciding_sources()}
+    graph = grimp.build_graph("sim", cache_dir=None)
+    point = "sim.commands.running.points"
+    for module in {point, *graph.find_upstream_modules(point)} - {"sim"}:
+        path = module.removeprefix("sim.").replace(".", "/")
+        assert {f"{path}.py", f"{path}/__init__.py"} & covered, module
+    assert {"installed/inside/main.py", "latency/models.json"} <= covered
+    beside = {"contest/tables.py", "contest/page.py", "commands/contest.py", "report/page.py"}
+    assert not covered & beside

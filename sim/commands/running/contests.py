@@ -3,33 +3,19 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from sim.commands.running.simulate import simulate_measured, summary_with_confidence
+from sim.commands.running.points import run_contest_point
 from sim.commands.running.sweeps import prepare_folder
 from sim.contest.capacity import find_capacities
 from sim.contest.plan import Contest
 from sim.contest.results import ContestResults, run_contest
-from sim.contest.slowdown import slowdown_metrics
 from sim.contest.tables import failure_lines
 from sim.core.errors import InputError, say
-from sim.des.run import RunOptions
-from sim.metrics.summary import Summary
 from sim.report.progress import Estimate, Progress
-from sim.scenario.build import build
-from sim.scenario.load import LoadedScenario
 from sim.sweep.store import POINTS, PointStore, StoredPoints, point_file
 from sim.tables.table import counted
 from sim.workers.executor import TaskExecutor, code_version
 from sim.workers.process_pool import ProcessPool
-from sim.workload.traces.read import TraceReader
-
-
-def run_contest_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
-    """Simulate a scenario; returns its summary, with `contest`: what only contests measure."""
-    built = build(loaded, read_trace=read_trace)
-    log = simulate_measured(built, RunOptions())
-    summary = summary_with_confidence(log, built)
-    del summary["wall_seconds"]
-    return {**summary, "contest": slowdown_metrics(log, built)}
+from sim.workers.ray_cluster import RayCluster
 
 
 def contest_in(
@@ -61,8 +47,8 @@ def contest_in(
     )
     try:
         with ExitStack() as stack:
-            if isinstance(executor, ProcessPool):
-                # Its processes, and the traces that they have read, serve all runs.
+            if isinstance(executor, ProcessPool | RayCluster):
+                # Its workers, and the traces that they have read, serve all runs.
                 stack.enter_context(executor)
             capacities = find_capacities(contest, points, _nobody)
             tell(f"contest: the capacities are found, with {points.num_run:,} new runs")

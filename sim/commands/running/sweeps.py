@@ -5,12 +5,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sim.commands.output import print_line, print_table
-from sim.commands.running.simulate import simulate_measured, summary_with_confidence
+from sim.commands.running.points import run_point
 from sim.core.errors import InputError, say
 from sim.core.files import lock_folder, make_folder
-from sim.des.run import RunOptions
 from sim.family.launch_command import LaunchCommand
-from sim.metrics.summary import Summary, add_quantiles
 from sim.report.progress import Estimate, Progress
 from sim.report.search_tables import (
     best_table,
@@ -21,8 +19,6 @@ from sim.report.search_tables import (
     method_in_words,
     verdicts,
 )
-from sim.scenario.build import build
-from sim.scenario.load import LoadedScenario
 from sim.sweep.plan import Plan, settings_text
 from sim.sweep.result_files import (
     launches_of,
@@ -39,21 +35,8 @@ from sim.sweep.tune.search import Search, run_tune
 from sim.workers.choose import num_cores
 from sim.workers.executor import TaskExecutor, TaskStatus, code_version
 from sim.workers.process_pool import ProcessPool
-from sim.workload.traces.read import TraceReader
 
 _MAX_LISTED = 20
-
-
-def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
-    """Simulate a scenario and return its summary, without `wall_seconds`, which no two runs share.
-
-    The summary also has quantiles of latencies, because the run's log is not kept.
-    """
-    built = build(loaded, read_trace=read_trace)
-    log = simulate_measured(built, RunOptions())
-    summary = summary_with_confidence(log, built)
-    del summary["wall_seconds"]
-    return add_quantiles(summary, log)
 
 
 def prepare_folder(out: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.commands.running.sweeps import run_point
+from sim.commands.running.points import run_point
 from sim.des.routers.router import SessionSticky
 from sim.scenario.load import load_scenario_text
 from sim.sglang.config import SchedulerConfig
