@@ -68,10 +68,12 @@ class Plan:
 
     def with_seeds(self, settings: Settings, seeds: Sequence[int]) -> tuple[Point, ...]:
         """The points of a setting, one for each seed."""
+        first = self.vary({**settings, SEED: seeds[0]})
+        hashed = None if first.pools else hashes_with_seeds(first)
         with_seeds = [{**settings, SEED: seed} for seed in seeds]
         return tuple(
-            Point(number, values, self.vary(values).content_hash)
-            for number, values in enumerate(with_seeds)
+            Point(number, values, hashed(seed) if hashed else self.vary(values).content_hash)
+            for number, (seed, values) in enumerate(zip(seeds, with_seeds, strict=True))
         )
 
     def values(self, settings: Settings) -> Settings:
