@@ -11,6 +11,8 @@ from sim.sweep.capacity.loads import Loads
 from sim.sweep.plan import Point
 from sim.sweep.store import PointOutcome, StoredPoints, Watcher
 from sim.workers.executor import TaskStatus
+from sim.workload.config import SessionsConfig
+from sim.workload.kinds.stats import arrival_rate
 
 # The rate is found to this share.
 _STEP = 0.05
@@ -25,11 +27,13 @@ class Capacity(NamedTuple):
         factor: how much faster than the traffic's own rate.
         rate_rps: requests sent per second at that rate, mean over its seeds; None: not defined.
         attainment: the share of requests within the SLO there, mean over its seeds.
+        sessions_per_s: sessions that begin per second there; None: the traffic is no sessions.
     """
 
     factor: float
     rate_rps: float | None
     attainment: float
+    sessions_per_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -67,7 +71,7 @@ def find_capacities(
             if used < num_seeds:
                 search.loads.begin_again()
                 search.runs = {}
-    return {search.traffic.name: _capacity(search) for search in searches}
+    return {search.traffic.name: _capacity(contest, search) for search in searches}
 
 
 def _try(
@@ -120,9 +124,14 @@ def _refuse_without(contest: Contest, search: _Search) -> None:
         raise contest.base.error(("contest", "min_slo_attainment"), reason)
 
 
-def _capacity(search: _Search) -> Capacity:
+def _capacity(contest: Contest, search: _Search) -> Capacity:
     [number] = search.loads.best or (0,)
-    runs = search.runs[number]
+    factor, runs = _factor(search.loads.load((number,))), search.runs[number]
     rates = [run["request_rate"] for run in runs if run["request_rate"] is not None]
     rate_rps = sum(rates) / len(rates) if rates else None
-    return Capacity(_factor(search.loads.load((number,))), rate_rps, _attainment(runs))
+    [first, *_] = contest.points(contest.section.reference, search.traffic, factor)
+    workload = contest.plan.vary(first.settings).scenario.workload
+    sessions_per_s = None
+    if isinstance(workload, SessionsConfig) and workload.arrivals is not None:
+        sessions_per_s = arrival_rate(workload.arrivals)
+    return Capacity(factor, rate_rps, _attainment(runs), sessions_per_s)

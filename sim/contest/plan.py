@@ -12,6 +12,7 @@ from sim.scenario.overrides import Change
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.strict_yaml import YamlValue
 from sim.sweep.plan import SEED, Plan, Point, Settings, canonical, seeds_of
+from sim.workload.config import MixConfig, SessionsConfig, WorkloadConfig
 from sim.workload.kinds.stats import scaled
 
 # What all contestants must have in common.
@@ -90,8 +91,10 @@ class Contest:
         settings: dict[str, YamlValue] = {"workload": traffic.workload}
         base = {CONTESTANT: contestant, **settings}
         scenario = self.plan.vary(base).scenario
-        # As many requests at every load: so runs take equally long, and all have a p99.
-        faster = scaled(scenario.workload, factor, 1.0)
+        # As many requests at every load: so runs take equally long, and all have a p99. Sessions
+        # begin for as long at each: of a fixed number soon all would wait for answers, at any load.
+        num_factor = None if _has_sessions(scenario.workload) else 1.0
+        faster = scaled(scenario.workload, factor, num_factor)
         settings |= {f"workload.{key}": value for key, value in faster.items()}
         if traffic.pool_tokens is not None:
             section = scenario.scheduler
@@ -177,6 +180,12 @@ def _check_runs(contest: Contest) -> None:
             if fast.content_hash == slow.content_hash:
                 reason = f"{traffic.name}: this traffic cannot come faster or more slowly"
                 raise contest.base.error(("contest", "traffic", number), reason)
+
+
+def _has_sessions(workload: WorkloadConfig) -> bool:
+    if isinstance(workload, MixConfig):
+        return any(isinstance(part.workload, SessionsConfig) for part in workload.parts)
+    return isinstance(workload, SessionsConfig)
 
 
 def factor_of(capacity: float, load: float) -> float:

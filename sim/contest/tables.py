@@ -120,9 +120,32 @@ def card_table(results: ContestResults, name: str) -> Table:
         found = [results.overall(measure)[Overall(name, load)] for load in results.loads]
         texts = [difference_text(measure, each, interval=True) for each in found]
         rows.append([measure.label, measure.difference_unit, *texts])
-    columns = columns_of(["", "unit"], [f"at {load:g}" for load in results.loads])
+    columns = columns_of(["", "unit"], _at(results))
     title = f"{name} against {results.reference}: mean differences over all traffic"
     return Table(columns, rows, title, f"{MARKS_IN_WORDS} {INTERVALS_IN_WORDS}")
+
+
+def traffic_card(results: ContestResults, name: str) -> Table:
+    """How a contestant's goodput differs under each traffic, marked or not, at each load."""
+    measure = BY_NAME["request_goodput"]
+    found = results.differences(measure)
+    rows = [
+        [
+            traffic.name,
+            *(
+                difference_text(measure, found[Cell(name, traffic.name, load)], interval=True)
+                for load in results.loads
+            ),
+        ]
+        for traffic in results.traffic
+    ]
+    columns = columns_of([f"goodput {measure.difference_unit}"], _at(results))
+    title = f"{name} against {results.reference}: goodput under each kind of traffic"
+    return Table(columns, rows, title, f"{MARKS_IN_WORDS} {INTERVALS_IN_WORDS}")
+
+
+def _at(results: ContestResults) -> list[str]:
+    return [f"at {load:g}" for load in results.loads]
 
 
 def where_lines(results: ContestResults, name: str) -> Iterator[str]:
@@ -174,20 +197,26 @@ def _mean_text(interval: MeanInterval) -> str:
 
 def traffic_table(results: ContestResults) -> Table:
     """The traffic, and what the reference bears of it."""
+    found = [(traffic, results.capacities[traffic.name]) for traffic in results.traffic]
     rows = [
         [
             traffic.name,
             traffic.about or "from the scenario's file",
-            number(results.capacities[traffic.name].rate_rps),
-            number(100 * results.capacities[traffic.name].attainment),
+            *map(number, (capacity.rate_rps, capacity.sessions_per_s, 100 * capacity.attainment)),
         ]
-        for traffic in results.traffic
+        for traffic, capacity in found
     ]
     note = (
         f"Capacity: the largest rate, in steps of 5 %, at which {results.reference} keeps the SLO"
         f" for {100 * results.contest.section.min_slo_attainment:g} % of requests."
     )
+    if any(capacity.sessions_per_s is not None for _, capacity in found):
+        note += (
+            " Of traffic in sessions a load is a share of the rate at which they begin: a session"
+            " waits for each answer, so too many of them do not send more requests a second, but"
+            " ever more are under way."
+        )
     columns = [*columns_of(["traffic", "what it is"]), *columns_of(numbers=[
-        "capacity requests/s", "SLO met there %",
+        "capacity requests/s", "capacity sessions/s", "SLO met there %",
     ])]  # fmt: skip
     return Table(columns, rows, "The traffic", note)

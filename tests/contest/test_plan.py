@@ -28,6 +28,33 @@ def test_contestants_have_the_same_traffic(planned):
     assert settings["workload.num_requests"] == 40
 
 
+def test_sessions_begin_for_as_long_at_each_load(planned):
+    """Else, at twice the load, all of them would soon wait for answers and none would begin.
+
+    So do those that are mixed with other traffic, which then comes for as long, too.
+    """
+    sessions = (
+        "{kind: sessions, sessions: 30, arrivals: {kind: poisson, rate_rps: 3},"
+        " turns: {kind: constant, value: 4}, user_tokens: {kind: constant, value: 50},"
+        " output_tokens: {kind: constant, value: 20}, think_s: {kind: constant, value: 1}}"
+    )
+    single = (
+        "{kind: synthetic, num_requests: 20, arrivals: {kind: poisson, rate_rps: 6},"
+        " prompt_tokens: {kind: constant, value: 9}, output_tokens: {kind: constant, value: 9}}"
+    )
+    mixed = (
+        f"{{kind: mix, parts: [{{tenant: a, workload: {sessions}}},"
+        f" {{tenant: b, workload: {single}}}]}}"
+    )
+    contest = planned(
+        f"contest.traffic=[{{name: a, workload: {sessions}}}, {{name: b, workload: {mixed}}}]"
+    )
+    alone, both = (contest.traffic_settings("lpm", each, 2.0) for each in contest.traffic)
+    assert (alone["workload.arrivals.rate_rps"], alone["workload.sessions"]) == (6, 60)
+    assert both["workload.parts.0.workload.sessions"] == 60
+    assert both["workload.parts.1.workload.num_requests"] == 40
+
+
 def test_traffic_sets_the_pool_of_every_family(planned):
     contest = planned()
     [_, mine] = contest.traffic

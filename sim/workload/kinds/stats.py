@@ -238,7 +238,7 @@ def load_of(
         case ClientsConfig() | SessionsConfig(clients=int()):
             return workload.clients or 0, "clients"
         case SessionsConfig(arrivals=arrivals) | AgentsConfig(arrivals=arrivals) if arrivals:
-            return _arrival_rate(arrivals) or 0.0, "sessions/s"
+            return arrival_rate(arrivals) or 0.0, "sessions/s"
         case _:
             return 1.0, "times the traffic"
 
@@ -251,7 +251,7 @@ def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) 
     """
     match workload:
         case SyntheticConfig():
-            return _arrival_rate(workload.arrivals)
+            return arrival_rate(workload.arrivals)
         case TraceConfig():
             return _trace_rate(workload, read(workload))
         case BenchConfig():
@@ -268,7 +268,7 @@ def _trace_rate(trace: TraceConfig, rows: TraceRows) -> float | None:
     if rows.closed_loop is not None:
         return None
     if trace.arrivals is not None:
-        return _arrival_rate(trace.arrivals)
+        return arrival_rate(trace.arrivals)
     span_s = float(np.ptp(rows.arrival_ns)) / NS_PER_S * trace.time_scale
     return len(rows.arrival_ns) / span_s if span_s else None
 
@@ -279,7 +279,8 @@ def _scaled_arrivals(arrivals: Arrivals, factor: float) -> Changes:
     return {"rate_rps": arrivals.rate_rps * factor}
 
 
-def _arrival_rate(arrivals: Arrivals) -> float | None:
+def arrival_rate(arrivals: Arrivals) -> float | None:
+    """The mean rate at which requests or sessions arrive, in 1/s; None: all arrive at once."""
     if isinstance(arrivals, BurstArrivals):
         return arrivals.size / arrivals.every_s if arrivals.every_s else None
     return arrivals.rate_rps
