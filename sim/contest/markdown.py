@@ -10,6 +10,7 @@ from sim.contest.tables import (
     card_table,
     overview_lines,
     overview_table,
+    traffic_card,
     traffic_table,
     values_table,
     where_lines,
@@ -53,6 +54,7 @@ def _scenario_lines(results: ContestResults) -> Iterator[str]:
 
 def _card(results: ContestResults, name: str) -> Iterator[str]:
     yield from table_lines(card_table(results, name))
+    yield from table_lines(traffic_card(results, name))
     for line in where_lines(results, name):
         yield from (_escaped(line), "")
 

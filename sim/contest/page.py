@@ -12,6 +12,7 @@ from sim.contest.tables import (
     failure_lines,
     overview_lines,
     overview_table,
+    traffic_card,
     traffic_table,
     values_table,
     where_lines,
@@ -48,6 +49,7 @@ def _tables(results: ContestResults) -> Iterator[Table]:
     for name in results.challengers:
         note = " ".join((*where_lines(results, name), INTERVALS_IN_WORDS))
         yield replace(card_table(results, name), note=note)
+        yield traffic_card(results, name)
     for traffic in results.traffic:
         for load in results.loads:
             table = values_table(results, traffic, load)

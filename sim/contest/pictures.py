@@ -1,6 +1,6 @@
 """The pictures of a contest: cache hits against the waits that they cost, under each traffic."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sim.contest.measures import BY_NAME, Measure
@@ -26,15 +26,42 @@ _HITS = "cache_hit_rate_pct"
 _WAITS = ("p99_ttft_ms", "max_wait_ms")
 _CAPTION = (
     "Each point is a contestant, the mean over the seeds; up and to the left is better. Each"
-    " panel has its own axes, so a distance may stand for a small difference. Which differences are"
+    " panel has its own axes, so a distance may stand for a small difference. Whiskers are 95 %"
+    " intervals of the difference from the reference, taken seed by seed. Which differences are"
     " sure is in the tables."
 )
 
 
+class _Value(NamedTuple):
+    """A contestant's mean, and the ends of its whisker: both the mean if it has none."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def interval(self) -> MeanInterval:
+        """What an axis has to make room for."""
+        half_width = max(self.high - self.mean, self.mean - self.low)
+        return MeanInterval(self.mean, half_width or None, 1)
+
+
 class _Point(NamedTuple):
     style: Style
-    x: MeanInterval
-    y: MeanInterval
+    x: _Value
+    y: _Value
+
+    @property
+    def marks(self) -> Iterator[Line]:
+        """The whiskers, and the point over them."""
+        (x, x_low, x_high), (y, y_low, y_high) = self.x, self.y
+        style = self.style
+        for xs, ys in (((x_low, x_high), (y, y)), ((x, x), (y_low, y_high))):
+            if xs[0] < xs[1] or ys[0] < ys[1]:
+                yield Line(x=xs, y=ys, colour=style.colour, line=style.label, width=0.8,
+                           opacity=0.7)  # fmt: skip
+        yield Line(x=[x], y=[y], colour=style.colour, line=style.label, has_values=True, width=0,
+                   marker=style.marker, fill=style.fill, size=8)  # fmt: skip
 
 
 def draw_contest(results: ContestResults) -> dict[str, Drawn]:
@@ -86,27 +113,38 @@ def _panel(
     points = {}
     for name, style in styles.items():
         cell = Cell(name, traffic.name, results.loads[-1])
-        point = _Point(style, *(results.interval(cell, each) for each in (wait, BY_NAME[_HITS])))
-        if point.x.mean is not None and point.y.mean is not None:
-            points[name] = point
-    x = _axis(wait.name, [point.x for point in points.values()])
-    y = _axis(_HITS, [point.y for point in points.values()])
+        x, y = (_value(results, cell, measure) for measure in (wait, BY_NAME[_HITS]))
+        if x is not None and y is not None:
+            points[name] = _Point(style, x, y)
+    x_axis = _axis(wait.name, [point.x for point in points.values()])
+    y_axis = _axis(_HITS, [point.y for point in points.values()])
     joined = [points[name] for name in curve if name in points]
     marks: list[Mark] = []
     if ends is not None:
-        marks.append(Line(x=[point.x.mean or 0.0 for point in joined],
-                          y=[point.y.mean or 0.0 for point in joined],
-                          colour=ends.colour, line=ends.label))  # fmt: skip
-    marks += [
-        Line(x=[point.x.mean or 0.0], y=[point.y.mean or 0.0], colour=point.style.colour,
-             line=point.style.label, has_values=True, width=0, marker=point.style.marker,
-             fill=point.style.fill, size=8)
-        for point in points.values()
-    ]  # fmt: skip
-    return Panel(x=x, y=y, marks=marks, title=traffic.name)
+        xs, ys = [point.x.mean for point in joined], [point.y.mean for point in joined]
+        marks.append(Line(x=xs, y=ys, colour=ends.colour, line=ends.label))
+    marks += [mark for point in points.values() for mark in point.marks]
+    return Panel(x=x_axis, y=y_axis, marks=marks, title=traffic.name)
 
 
-def _axis(name: str, shown: Sequence[MeanInterval]) -> Axis:
-    means = [MeanInterval(interval.mean, None, interval.count) for interval in shown]
+def _value(results: ContestResults, cell: Cell, measure: Measure) -> _Value | None:
+    """The mean of a cell. Its whisker is as long as the interval of the paired difference.
+
+    Of a measure that is compared as a ratio, the whisker is as long relative to the mean.
+    """
+    mean, found = results.interval(cell, measure).mean, results.differences(measure).get(cell)
+    if mean is None:
+        return None
+    if found is None or found.mean is None or found.low is None or found.high is None:
+        return _Value(mean, mean, mean)
+    if measure.compared == "ratio":
+        low, high = (mean * (100 + end) / (100 + found.mean) for end in (found.low, found.high))
+    else:
+        low, high = (mean + end - found.mean for end in (found.low, found.high))
+    return _Value(mean, low, high)
+
+
+def _axis(name: str, shown: Sequence[_Value]) -> Axis:
+    intervals = [value.interval for value in shown]
     metric = (MetricName.of(name),)
-    return MetricAxis.of(metric, means, scale=None, label=None, zero=Zero.IF_SHOWN).axis
+    return MetricAxis.of(metric, intervals, scale=None, label=None, zero=Zero.IF_SHOWN).axis

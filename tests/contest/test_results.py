@@ -4,8 +4,9 @@ import pytest
 
 from sim.contest.capacity import Capacity
 from sim.contest.measures import BY_NAME
+from sim.contest.pictures import draw_contest
 from sim.contest.results import Cell, ContestResults, Overall
-from sim.contest.tables import slo_line, where_lines
+from sim.contest.tables import slo_line, traffic_card, where_lines
 from sim.metrics.registry import Better
 from sim.workers.executor import TaskOutcome, TaskStatus
 
@@ -20,7 +21,17 @@ def summary(cell, seed):
     factor = FACTORS[cell.contestant][cell.traffic]
     ttft_ms = 10**seed * factor * (1.0 if factor == 1 else 1.01 ** (seed - 2))
     jain = (0.9 if cell.contestant == "fcfs" else 0.8) if cell.traffic == "mine" else None
-    return {"p99_ttft_ms": ttft_ms, "jain_throughput": jain, "duration": seed, "mean_ttft_ms": 1}
+    # Hits are told apart in no seed, goodput under `own` surely.
+    gains = (2.02, 2.0, 1.98) if cell.traffic == "own" else (1.01, 0.9, 1.2)
+    gain = 1.0 if cell.contestant == "fcfs" else gains[seed - 1]
+    return {
+        "p99_ttft_ms": ttft_ms,
+        "jain_throughput": jain,
+        "request_goodput": 3.0 * seed * gain,
+        "cache_hit_rate_pct": 50.0 + seed * (cell.contestant == "lpm"),
+        "duration": seed,
+        "mean_ttft_ms": 1,
+    }
 
 
 @pytest.fixture
@@ -77,8 +88,34 @@ def test_traffic_without_a_value_does_not_count(results):
 def test_card_says_where_and_in_which_unit(results):
     """Ratios are in percent, shares in points; the unit of the values is left out."""
     better, worse = where_lines(results(), "lpm")
-    assert better == "Better: p99 TTFT: mine at 0.8 (-50.00 %), 1.2 (-50.00 %)."
+    assert better.startswith("Better: goodput: own at 0.8 (+99.99 %), 1.2 (+99.99 %); ")
+    assert better.endswith("; p99 TTFT: mine at 0.8 (-50.00 %), 1.2 (-50.00 %).")
     assert "Jain's index of throughput: mine at 0.8 (-10.00 points), 1.2" in worse
+
+
+def test_card_has_a_line_for_each_traffic_also_where_nothing_is_marked(results):
+    """Under `own` goodput doubles, more surely than by chance; under `mine` it may not differ."""
+    table = traffic_card(results(), "lpm")
+    assert [column.header for column in table.columns] == ["goodput %", "at 0.8", "at 1.2"]
+    assert table.cells() == [
+        ["own", *["+99.99 (+95.09 to +105.0) ▲"] * 2],
+        ["mine", *["+2.94 (-28.16 to +47.50)"] * 2],
+    ]
+
+
+def test_whiskers_of_a_picture_are_of_the_paired_difference(results):
+    """With lpm hits differ by 1, 2 and 3 points: 95 % between -0.48 and 4.48, about its mean."""
+    picture = draw_contest(results())["p99_ttft_ms"].picture
+    [own, _] = picture.panels
+    of_lpm = [mark for mark in own.marks if mark.line == "lpm"]
+    across, up, point = ((list(mark.x), list(mark.y)) for mark in of_lpm)
+    assert point[1] == [52]
+    assert up[0] == [point[0][0]] * 2
+    assert up[1] == pytest.approx([49.52, 54.48], abs=0.01)
+    assert across[1] == [52, 52]
+    ratio = across[0][1] / across[0][0]
+    assert ratio == pytest.approx(1.01 ** (2 * 2.484), rel=1e-3)
+    assert len([mark for mark in own.marks if mark.line == "fcfs"]) == 1
 
 
 def test_first_table_is_of_the_higher_of_two_loads_as_near_to_the_capacity(results):
