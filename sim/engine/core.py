@@ -238,7 +238,7 @@ class EngineCore(LiveRequests):
         if self._turns is not None:
             self._turns.return_to_oldest()
         records = self.drop_given_up()
-        self.role.begin_result(now_ns)
+        self.role.begin_result(output, now_ns)
         launch = self.in_flight.popleft()
         if launch.mode is not batch.mode:
             raise InvariantError(

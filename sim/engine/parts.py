@@ -106,8 +106,8 @@ class Role:
     def step_ends(self, end_ns: int) -> None:
         """The step that was just begun, or one without work, will end then on all devices."""
 
-    def begin_result(self, now_ns: int) -> None:
-        """The result of the oldest step in flight is taken in next."""
+    def begin_result(self, output: StepOutput, now_ns: int) -> None:
+        """The result of the oldest step in flight is taken in next: `output`."""
 
     def chunk_computed(self, request: Request) -> None:
         """A part of a prompt is computed, and more of it is to come."""

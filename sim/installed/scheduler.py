@@ -8,7 +8,7 @@ to compute next, and, when its tokens are known, who has got them and who has en
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sim.core.batch import ForwardMode
+from sim.core.batch import ForwardMode, StepOutput
 from sim.core.errors import require
 from sim.core.request import RequestSpec, Status
 from sim.engine.parts import Role
@@ -61,10 +61,11 @@ class EngineRequest(Request):
         self.outputs = outputs
         self.decodes = False
 
-    def next_token(self) -> int:
-        """The output token that follows those which are known."""
+    def next_tokens(self, num_tokens: int) -> list[int]:
+        """The output tokens that follow those which are known."""
         place = self.num_generated
-        return int(self.outputs.part(place, place + 1)[0:1][0])
+        ids: list[int] = self.outputs.part(place, place + num_tokens)[0:num_tokens].tolist()
+        return ids
 
     def described(self) -> dict[str, object]:
         """What the engine is told of it."""
@@ -213,18 +214,24 @@ class EngineScheduler(BaseScheduler[EngineRequest]):
         prefill: list[EngineRequest] = []
         decode: list[EngineRequest] = []
         chunked: list[EngineRequest] = []
-        for rid, num_computed, num_new, samples in rows:
+        drafts: list[int] = []
+        padding: list[int] = []
+        for rid, num_computed, num_new, samples, num_drafts in rows:
             request = self._admitted.get(rid) or self._admit(rid)
             request.seq_len = num_computed + num_new
             if request.decodes:
-                if num_new != 1:
-                    raise self._server.error(f"{num_new} tokens for {rid}, which decodes")
+                if num_new != 1 + num_drafts:
+                    raise self._server.error(
+                        f"{num_new} tokens and {num_drafts} drafts for {rid}, which decodes"
+                    )
                 decode.append(request)
+                drafts.append(num_drafts)
                 continue
             request.found(num_computed)
             request.take_chunk(num_computed + num_new)
             request.decodes = samples
             prefill.append(request)
+            padding.append(num_drafts)
             if not samples:
                 chunked.append(request)
         if not rows:
@@ -236,9 +243,9 @@ class EngineScheduler(BaseScheduler[EngineRequest]):
             prefill,
             decode,
             tuple(chunked),
-            drafts=[0] * len(decode),
+            drafts=drafts,
             contexts=[request.seq_len for request in decode],
-            padding=[0] * len(prefill),
+            padding=padding,
         )
         launch.num_new_tokens = sum(row[2] for row in rows) if prefill else 0
         return launch
@@ -257,16 +264,19 @@ class EngineScheduler(BaseScheduler[EngineRequest]):
 
     # ---- results -------------------------------------------------------------------------------
 
-    def take_result(self, launch: Launch[EngineRequest], now_ns: int) -> None:
-        """Tell the engine what the oldest step has sampled."""
+    def take_result(self, launch: Launch[EngineRequest], output: StepOutput, now_ns: int) -> None:
+        """Tell the engine what the oldest step has sampled, and how many drafts follow."""
         self._now_ns = now_ns
+        rows = [*launch.prefill, *launch.decode]
+        num_sampled = [1] * len(launch.prefill) + list(output.num_sampled)
         sampled = {
-            request.rid: request.next_token()
-            for request in [*launch.prefill, *launch.decode]
+            request.rid: request.next_tokens(num_tokens)
+            for request, num_tokens in zip(rows, num_sampled, strict=True)
             if request not in launch.chunked
             and (request.rid in self._admitted or request.rid in self._waiting)
         }
-        answer = self._ask("result", sampled)
+        drafts = dict(zip([request.rid for request in rows], output.num_proposed, strict=True))
+        answer = self._ask("result", sampled, drafts)
         self._given, self._ended = frozenset(answer["given"]), answer["ended"]
         if self._given:
             self._num_preempting = 0
@@ -286,7 +296,7 @@ class EngineScheduler(BaseScheduler[EngineRequest]):
         num_kept: int,
         num_proposed: int,
     ) -> None:
-        """The engine has taken the token already."""
+        """The engine has taken the tokens already."""
 
     def check_ends(self, records: Sequence[RequestRecord]) -> None:
         """Verify that the engine has ended the same requests as the simulator."""
@@ -346,9 +356,9 @@ class EngineRole(Role):
         self.keeps_prompts = False
         self._asked = scheduler
 
-    def begin_result(self, now_ns: int) -> None:
+    def begin_result(self, output: StepOutput, now_ns: int) -> None:
         launch: Any = self.engine.in_flight[0]
-        self._asked.take_result(launch, now_ns)
+        self._asked.take_result(launch, output, now_ns)
 
     def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
         self._asked.check_ends(records)

@@ -30,6 +30,12 @@ def engine_settings(config: VllmConfig) -> dict[str, Any]:
     """The settings under the names of `sim.installed.inside.vllm.scheduler`."""
     settings = {name: getattr(config, name) for name in _SAME_NAME}
     settings |= {"policy": config.scheduling_policy, "stages": config.micro_batches}
+    if config.speculation is not None:
+        drafts = config.speculation
+        settings["speculation"] = {
+            "method": drafts.method,
+            "num_speculative_tokens": drafts.num_tokens,
+        }
     if config.kv_cache_groups:
         settings["kv_cache_groups"] = [_group(spec) for spec in config.kv_cache_groups]
         settings["prefix_cache_retention_interval"] = config.prefix_cache_retention_interval

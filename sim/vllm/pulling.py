@@ -22,6 +22,7 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
+from sim.core.batch import StepOutput
 from sim.engine.parts import Role
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
@@ -139,7 +140,7 @@ class Polling(Role, Generic[T]):
             decided = decided.waking(self.wakes_ns)
         return decided.with_records([*decided.over, *over]) if over else decided
 
-    def begin_result(self, now_ns: int) -> None:
+    def begin_result(self, output: StepOutput, now_ns: int) -> None:
         self.scheduler.begin_result()
 
     def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
@@ -235,9 +236,9 @@ class PullPrefill(Pull):
         self._has_ended = False
         return decided
 
-    def begin_result(self, now_ns: int) -> None:
+    def begin_result(self, output: StepOutput, now_ns: int) -> None:
         self._note_expired(now_ns)
-        super().begin_result(now_ns)
+        super().begin_result(output, now_ns)
 
     def prompt_computed(self, request: Request, now_ns: int, records: list[RequestRecord]) -> None:
         request.num_generated += 1

@@ -1,5 +1,6 @@
 """An installed engine decides: what is said to it, and what is said when something is wrong."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -44,13 +45,13 @@ class Server:
         rows, preempted = [], []
         for rid, request in self.running.items():
             if request["sent"] < request["max_tokens"]:
-                rows.append([rid, 20 + request["sent"] - 1, 1, True])
+                rows.append([rid, 20 + request["sent"] - 1, 1, True, 0])
                 request["sent"] += 1
         while self.waiting and len(self.running) < 2:
             request = self.waiting.popleft()
             rid = request["rid"]
             self.running[rid] = request | {{"got": 0, "sent": 1}}
-            rows.append([rid, 0, 20, True])
+            rows.append([rid, 0, 20, True, 0])
         {decides}
         if rows:
             self.flying.append(rows)
@@ -58,10 +59,10 @@ class Server:
         more = {{"rows": rows, "preempted": preempted, "retracted": [], "again": again}}
         return self.state() | more
 
-    def result(self, now_ns, sampled):
+    def result(self, now_ns, sampled, drafts):
         given, ended = list(sampled), []
         for rid in given:
-            self.running[rid]["got"] += 1
+            self.running[rid]["got"] += len(sampled[rid])
             if self.running[rid]["got"] == 4:
                 del self.running[rid]
                 ended.append(rid)
@@ -89,12 +90,12 @@ FAULTS = {
         {"decides": "self.turn = not getattr(self, 'turn', False)\n"
                     "        rows[:], preempted[:] = rows[:1] * 0, []\n"
                     "        if self.turn:\n"
-                    "            rows.append(['0', 0, 20, False])\n"
+                    "            rows.append(['0', 0, 20, False, 0])\n"
                     "        else:\n"
                     "            preempted.append(['0', '0'])"},
         "none gets a token"),
-    "two tokens": ({"decides": "rows = [[r, c, n + (n == 1), s] for r, c, n, s in rows]"},
-                   "2 tokens for 0, which decodes"),
+    "two tokens": ({"decides": "rows = [[r, c, n + (n == 1), s, 0] for r, c, n, s, _ in rows]"},
+                   "2 tokens and 0 drafts for 0, which decodes"),
     "loses a token": ({"results": "given.clear()"},
                       "0 loses a token in flight, which is not simulated"),
     "ends too early": ({"results": "ended = list(given)"},
@@ -141,6 +142,25 @@ def test_engine_decides_every_step_of_two_servers(simulate, engine, overlaps, ap
     assert log.count('"kind":"req"') == log.count('"status":"finished"') == 6
 
 
+def test_engine_hears_what_of_its_drafts_was_accepted(simulate, engine):
+    """The prompt's step gives the first token, and the next one, with two drafts, the other three.
+
+    Each result says, too, that two drafts follow.
+    """
+    engine(
+        decides="rows = [[r, c, n + 2 * (n == 1), s, 2 * (n == 1)] for r, c, n, s, _ in rows]",
+        results="assert set(drafts.values()) == {2}",
+    )
+    ended = simulate(
+        "run", "study.yaml", "--check", "--set", "scheduler.async_scheduling=false",
+        "--set", "scheduler.speculative_config={method: ngram, num_speculative_tokens: 2}",
+        "--set", "acceptance={by_position: [1.0, 1.0]}", "--decisions", "steps.jsonl",
+    )  # fmt: skip
+    assert (ended.code, ended.err.count("\n")) == (0, 1)
+    lines = [json.loads(line) for line in Path("steps.jsonl").read_text("utf-8").splitlines()]
+    assert [each for line in lines for each in line.get("drafts", [])] == [2] * 6
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_engine_that_is_wrong_is_one_line(simulate, engine, fault):
     """On stderr, after the line that says whose code runs, with the scenario's line and key."""
@@ -185,19 +205,12 @@ def test_engine_that_is_not_installed_is_one_line(simulate, engine, folder):
     ("change", "what"),
     [
         ("latency.dp=2", "latency.dp above 1"),
-        (
-            "scheduler.speculative_config={method: ngram, num_speculative_tokens: 2}",
-            "speculative_config",
-        ),
         ("pools={a: {role: prefill}, b: {role: decode}}", "role prefill"),
     ],
 )
 def test_engine_is_not_asked_about_other_servers(simulate, engine, change, what):
     engine()
-    more = ("--set", "acceptance={by_position: [0.5, 0.5]}") if "method" in change else ()
-    more += (
-        ("--set", "transfer={bandwidth_gb_s: 10, bytes_per_token: 9}") if "pool" in change else ()
-    )
+    more = ["--set", "transfer={bandwidth_gb_s: 10, bytes_per_token: 9}"] * ("pool" in change)
     ended = simulate("validate", "study.yaml", "--set", change, *more)
     assert (ended.code, ended.out) == (2, "")
     assert f"an installed engine is not asked about servers with {what}" in ended.err

@@ -36,7 +36,11 @@ def takes_out(log):
 
 
 @pytest.mark.skipif(not VLLM.is_dir(), reason=f"no vLLM at {VLLM} (make oracle-vllm)")
-@pytest.mark.parametrize("parts", [(), ("groups",)], ids=["plain", "groups of layers"])
+@pytest.mark.parametrize(
+    "parts",
+    [(), ("groups",), ("drafts", "stages")],
+    ids=["plain", "groups of layers", "drafts"],
+)
 def test_installed_vllm_decides_random_cases_as_the_family_does(tmp_path, parts):
     """The whole logs are equal, also of asynchronous servers, of pipelines, and with preemption."""
     write_cases(tmp_path, 12, 77, "0.33.0", parts)

@@ -9,15 +9,17 @@ A question is `[server, method, arguments]`, and calls a method of this server:
     late      time                    answers `late`: requests that have waited or run for too long
     abort     time, rid               the request is to end
     decide    time                    decide the next step
-    result    time, tokens by rid     the oldest step has ended; what its rows have sampled
+    result    time, tokens, drafts    the oldest step has ended; by rid: the tokens that its rows
+                                      have sampled, and how many drafts follow them
 
 Times are in ns. A decision answers `rows` of `[rid, tokens computed before, tokens of this step,
-whether it samples a token]`, which requests were `retracted`, and `preempted`: pairs of the request
-that needed KV and the victim; and, if nothing is launched, whether the next decision may differ
-(`again`). A result answers which requests were `given` their token, and which have `ended`, in
-order. These, `add` and `abort` also answer the server's state: tokens that are free and evictable,
-how many requests are `waiting` and `running`, whether the batch is `full`, the `ratio` of new
-tokens, the request that is `chunked`, and which requests have been `aborted` since the last answer.
+whether it samples a token, drafts among the tokens]`, which requests were `retracted`, and
+`preempted`: pairs of the request that needed KV and the victim; and, if nothing is launched,
+whether the next decision may differ (`again`). A result answers which requests were `given` tokens,
+and which have `ended`, in order. These, `add` and `abort` also answer the server's state: tokens
+that are free and evictable, how many requests are `waiting` and `running`, whether the batch is
+`full`, the `ratio` of new tokens, the request that is `chunked`, and which requests have been
+`aborted` since the last answer.
 
 Whatever is raised is answered as `error`, in one line.
 """

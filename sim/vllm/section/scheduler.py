@@ -334,7 +334,7 @@ class VllmSection(_SchedulerKeys):
         return self
 
     def with_user_code(self, config: VllmConfig, base_dir: Path, fail_at: FailAt) -> VllmConfig:
-        keys = "speculative_config", "kv_offloading_size", "kv_offloading"
+        keys = "kv_offloading_size", "kv_offloading"
         refused = [key for key in keys if getattr(self, key) is not None]
         return with_engine(self.engine, config, base_dir, fail_at, refused)
 

@@ -133,19 +133,19 @@ class Server:
         for place, (request, length) in enumerate(zip(batch.reqs, lengths, strict=True)):
             if place < num_prefill:
                 part = [int(batch.prefix_lens[place]), int(batch.extend_lens[place])]
-                rows.append([rids[place], *part, request is not chunked])
+                rows.append([rids[place], *part, request is not chunked, 0])
             else:
-                rows.append([rids[place], length - 1, 1, True])
+                rows.append([rids[place], length - 1, 1, True, 0])
         return rows
 
-    def result(self, now_ns: int, sampled: dict[str, int]) -> Line:
+    def result(self, now_ns: int, sampled: dict[str, list[int]], _drafts: dict[str, int]) -> Line:
         self._set_time(now_ns)
         self._scheduler.forget()
         batch, _ = self._in_flight.popleft()
         lives = [request for request in batch.reqs if not request.finished()]
         num_before = {request.rid: len(request.output_ids) for request in lives}
         rids = _ours(request.rid for request in batch.reqs)
-        tokens = [sampled.get(rid, _NO_TOKEN) for rid in rids]
+        tokens = [sampled.get(rid, [_NO_TOKEN])[0] for rid in rids]
         result = GenerationBatchResult(
             logits_output=None,
             next_token_ids=torch.tensor(tokens, dtype=torch.int64),

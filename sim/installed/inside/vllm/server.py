@@ -14,7 +14,7 @@ install_placeholders()
 
 import vllm
 from vllm.config.scheduler import SchedulerConfig
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
 from sim.installed.inside.vllm.scheduler import (
@@ -64,6 +64,7 @@ class Server:
         self._new_request = request_maker(config, self._scheduler)
         self._block_size = config["block_size"]
         self._most_running = config.get("max_num_active_seqs") or config["max_num_seqs"]
+        self._hears_of_drafts = "speculation" in config and not config["async_scheduling"]
         self._in_flight: deque[Any] = deque()
         self._preempted: list[tuple[str, str]] = []
         note_preemptions(self._scheduler, lambda by, rid: self._preempted.append((by, rid)))
@@ -82,10 +83,12 @@ class Server:
         self._preempted.clear()
         if scheduler.has_requests():
             decided = scheduler.schedule()
+            drafts = decided.scheduled_spec_decode_tokens
             for rid, num_new in decided.num_scheduled_tokens.items():
                 request = scheduler.requests[rid]
                 num_computed = request.num_computed_tokens - num_new
-                rows.append([rid, num_computed, num_new, not request.is_prefill_chunk])
+                samples, num_drafts = not request.is_prefill_chunk, len(drafts.get(rid, ()))
+                rows.append([rid, num_computed, num_new, samples, num_drafts])
             if rows:
                 self._in_flight.append(decided)
             else:
@@ -98,20 +101,24 @@ class Server:
             "again": bool(preempted),
         } | self._state()
 
-    def result(self, now_ns: int, sampled: dict[str, int]) -> Line:
+    def result(self, now_ns: int, sampled: dict[str, list[int]], drafts: dict[str, int]) -> Line:
         outputs = self._take(self._in_flight.popleft(), sampled)
+        if self._hears_of_drafts:
+            # Their tokens decide nothing. Under async scheduling each row counts on all places.
+            tokens = [[0] * number for number in drafts.values()]
+            self._scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), tokens))
         return self._state() | {
             "given": [each.request_id for each in outputs if each.new_token_ids],
             "ended": [each.request_id for each in outputs if each.finish_reason is not None],
         }
 
-    def _take(self, decided: Any, sampled: dict[str, int]) -> list[Any]:
-        """Give vLLM the result of a decision: by rid, the token that each row has sampled."""
+    def _take(self, decided: Any, sampled: dict[str, list[int]]) -> list[Any]:
+        """Give vLLM the result of a decision: by rid, the tokens that each row has sampled."""
         rids = list(decided.num_scheduled_tokens)
         result = ModelRunnerOutput(
             req_ids=rids,
             req_id_to_index={rid: place for place, rid in enumerate(rids)},
-            sampled_token_ids=[[sampled[rid]] if rid in sampled else [] for rid in rids],
+            sampled_token_ids=[sampled.get(rid, []) for rid in rids],
         )
         outputs = self._scheduler.update_from_output(decided, result)
         return [each for of_client in outputs.values() for each in of_client.outputs]

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import cast
 
-from sim.core.batch import JoiningExecutor
+from sim.core.batch import JoiningExecutor, StepOutput
 from sim.core.request import Status
 from sim.engine.parts import Role
 from sim.engine.records import Decided, Launch, RequestRecord
@@ -136,7 +136,7 @@ class PushPrefill(Role):
         if cached and len(self.engine.in_flight) == 1:
             self._announce_cached()
 
-    def begin_result(self, now_ns: int) -> None:
+    def begin_result(self, output: StepOutput, now_ns: int) -> None:
         self._computed_ends = self._chunk_ends.popleft()
         self._cached.popleft()
         if self._cached:
