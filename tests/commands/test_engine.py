@@ -202,16 +202,19 @@ def test_engine_that_is_not_installed_is_one_line(simulate, engine, folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("changes", "what"),
     [
-        ("latency.dp=2", "latency.dp above 1"),
-        ("pools={a: {role: prefill}, b: {role: decode}}", "role prefill"),
+        (["model=meta-llama/Llama-3.1-8B", "scheduler.kv_offloading_size=1"],
+         "kv_offloading_size"),
+        (["pools={a: {role: prefill}, b: {role: decode}}",
+          "transfer={bandwidth_gb_s: 10, bytes_per_token: 9}"],
+         "role prefill"),
     ],
-)
-def test_engine_is_not_asked_about_other_servers(simulate, engine, change, what):
+)  # fmt: skip
+def test_engine_is_not_asked_about_other_servers(simulate, engine, changes, what):
     engine()
-    more = ["--set", "transfer={bandwidth_gb_s: 10, bytes_per_token: 9}"] * ("pool" in change)
-    ended = simulate("validate", "study.yaml", "--set", change, *more)
+    options = [text for change in changes for text in ("--set", change)]
+    ended = simulate("validate", "study.yaml", *options)
     assert (ended.code, ended.out) == (2, "")
     assert f"an installed engine is not asked about servers with {what}" in ended.err
 

@@ -10,7 +10,6 @@ from pydantic import Field, field_validator, model_validator
 from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
 from sim.core.errors import InputError
 from sim.family.section import Drafts, MemoryForKv, ServerSection, kv_format_of_flag
-from sim.installed.environment import not_asked
 from sim.latency.wrappers import spare_layers_first
 from sim.user.objects import FailAt
 from sim.validation import KeysError, keys_of, launch_keys
@@ -327,11 +326,6 @@ class VllmSection(_SchedulerKeys):
             kv_cache_groups=cache_groups(self),
             prefix_cache_retention_interval=self.retention_interval,
         )
-
-    def of_rank(self, num_ranks: int) -> Self:
-        if self.engine is not None:
-            raise not_asked("latency.dp above 1")
-        return self
 
     def with_user_code(self, config: VllmConfig, base_dir: Path, fail_at: FailAt) -> VllmConfig:
         keys = "kv_offloading_size", "kv_offloading"
