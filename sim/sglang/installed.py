@@ -59,4 +59,22 @@ def engine_settings(config: SchedulerConfig) -> dict[str, Any]:
             "queue_min_ratio": delayer.queue_min_ratio,
             "max_delay_ms": delayer.max_delay_ns / 1e6,
         }
+    return settings | _pool_settings(config)
+
+
+def _pool_settings(config: SchedulerConfig) -> dict[str, Any]:
+    """What is said of windows and states, of a model that has such layers."""
+    settings: dict[str, Any] = {}
+    if (window := config.window) is not None:
+        settings |= {
+            "sliding_window": window.window,
+            "window_pool_tokens": window.pool_tokens,
+            "swa_eviction_interval": window.eviction_interval,
+        }
+    if (states := config.states) is not None:
+        settings |= {
+            "max_mamba_cache_size": states.num_states,
+            "mamba_radix_cache_strategy": "extra_buffer" if states.num_tracked else "no_buffer",
+            "mamba_track_interval": states.track_tokens,
+        }
     return settings

@@ -9,12 +9,10 @@ from sim.user.objects import FailAt
 
 # Settings of what no engine is asked about, or what no SGLang has.
 _NOT_ASKED = (
-    "host_cache", "window", "states", "speculative_algorithm", "static_batching", "fairness",
+    "host_cache", "speculative_algorithm", "static_batching", "fairness",
     "admission", "decode_max_requests", "decode_first", "default_priority_value",
 )  # fmt: skip
 _KEYS = {
-    "window": "sliding_window",
-    "states": "max_mamba_cache_size",
     "static_batching": "batching",
 }
 

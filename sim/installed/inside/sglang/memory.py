@@ -111,7 +111,9 @@ def _smallest_state() -> Any:
 def _allocator(config: Config, rows: Any) -> Any:
     size, page, dtype = pool_tokens(config), config["page_size"], torch.float16
     if config["sliding_window"]:
-        window_tokens = int(size * config["swa_full_tokens_ratio"]) // page * page
+        window_tokens = config.get("window_pool_tokens")
+        if window_tokens is None:
+            window_tokens = int(size * config["swa_full_tokens_ratio"]) // page * page
         layers = [
             layer
             for layer in _WINDOW_LAYERS

@@ -59,8 +59,9 @@ class Server:
         scheduler = self._scheduler = build_scheduler(config)
         scheduler.enable_skip_finishing_decode = config["enable_overlap"]
         self._overlaps = config["enable_overlap"]
-        self._pool = pools_of(scheduler)[0]
-        usage = Quiet(get_max_pool_usage=self._pool.share_used)
+        pools = pools_of(scheduler)
+        self._pool = pools[0]
+        usage = Quiet(get_max_pool_usage=lambda: max(pool.share_used() for pool in pools))
         scheduler.pool_stats_observer = Quiet(get_pool_stats=lambda: usage)
         should_defer = scheduler._should_defer_prefill
         self._defers = False

@@ -3,7 +3,8 @@
 The keys of a case's configuration with their defaults are in `DEFAULTS`. These keys are absent
 unless a server has what they are about:
 
-- windows: `sliding_window` (tokens), `swa_full_tokens_ratio`, `swa_eviction_interval` (tokens);
+- windows: `sliding_window` (tokens), `swa_full_tokens_ratio` or `window_pool_tokens`, and
+  `swa_eviction_interval` (tokens);
 - states: `max_mamba_cache_size` (states), `mamba_radix_cache_strategy`, `mamba_track_interval`
   (tokens);
 - host memory: `hicache_ratio`, `hicache_write_policy`, and `copy_s_per_token`, the seconds that the
