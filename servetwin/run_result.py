@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.running.run_parts import in_workers
-from sim.commands.running.simulate import run_built, simulate_here, summary_with_confidence
+from sim.commands.running.simulate import (
+    Simulation,
+    run_built,
+    simulate_here,
+    summary_with_confidence,
+)
 from sim.core.errors import InputError
 from sim.metrics.latencies import slo_limits
 from sim.metrics.summary import Summary
@@ -147,7 +151,10 @@ def run(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
     built = build(loaded)
-    log = run_built(
-        built, simulation=simulate_here if (jobs or 1) == 1 else in_workers(built, jobs)
-    )
+    simulation: Simulation = simulate_here
+    if (jobs or 1) > 1:
+        from sim.commands.running.run_parts import in_workers
+
+        simulation = in_workers(built, jobs)
+    log = run_built(built, simulation=simulation)
     return RunResult(dict(loaded.raw), summary_with_confidence(log, built), log)

@@ -1,6 +1,7 @@
 """How data from outside are checked: the base of all sections, and types of files that are read."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import fields
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -14,9 +15,14 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from sim.compiled.finder import ROOT
 from sim.core.declared import Flag
@@ -33,20 +39,77 @@ class KeysError(ValueError):
         self.keys = keys
 
 
-class StrictModel(BaseModel):
-    """Unknown keys, values of a wrong type, infinities and NaN are errors.
-
-    A tuple field needs `Field(strict=False)`, so that a list is accepted: YAML has no tuples.
-    """
+class WholeModel(BaseModel):
+    """Unknown keys, values of a wrong type, infinities and NaN are errors."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        # Build a validator only for models that are validated themselves, not for their parts.
+        # Build a validator only for models of which there is a value.
         defer_build=True,
     )
+
+
+# Whether the schema of a model is being made: a model that is met meanwhile is a part of it.
+_IS_PART: ContextVar[bool] = ContextVar("is_part", default=False)
+
+
+class StrictModel(WholeModel):
+    """A part of another model is validated by a validator of its own, built with the first value.
+
+    A tuple field needs `Field(strict=False)`, so that a list is accepted: YAML has no tuples.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if _IS_PART.get():
+            ref = f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"
+            return {**lazy_schema(lambda: cls, cls.__name__), "ref": ref}
+        before = _IS_PART.set(True)
+        try:
+            return handler(source)
+        finally:
+            _IS_PART.reset(before)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        is_lazy = schema["type"] == "function-plain"
+        return handler(whole_schema(cls) if is_lazy else schema)
+
+
+def lazy_schema(find: Callable[[], type[BaseModel]], name: str) -> CoreSchema:
+    """The schema of a model that `find` loads with the first value; `name` is for errors."""
+
+    def validate(value: Any, info: ValidationInfo) -> BaseModel:
+        return find().model_validate(value, context=info.context)
+
+    validate.__name__ = name
+    dump = core_schema.simple_ser_schema("any")
+    return core_schema.with_info_plain_validator_function(validate, serialization=dump)
+
+
+def whole_schema(model: type[BaseModel]) -> CoreSchema:
+    """The schema of a model itself, for its description as JSON."""
+    model.model_rebuild()
+    return model.__pydantic_core_schema__
+
+
+class ByKind:
+    """Annotates a union of sections: the key `kind` says which of them a value is."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        choices = {
+            get_args(section.model_fields["kind"].annotation)[0]: handler.generate_schema(section)
+            for section in get_args(source)
+        }
+        dump = core_schema.simple_ser_schema("any")
+        return core_schema.tagged_union_schema(choices, "kind", serialization=dump)
 
 
 # What was written by another version may have further keys.

@@ -299,13 +299,13 @@ class LockstepResults(Results):
             due = [*launch.leaving, *due]
         if not due:
             return []
-        rows = {r.rid: r for r in due if r.status is Status.RUNNING and r not in finishing}
+        rows = {r: None for r in due if r.status is Status.RUNNING and r not in finishing}
         for request in launch.leaving:
-            if request.rid in rows:
+            if request in rows:
                 request.num_generated += 1
         if len(rows) <= 1:
-            return list(rows.values())
-        return [request for request in launch.decode if request.rid in rows]
+            return list(rows)
+        return [request for request in launch.decode if request in rows]
 
     def _finishing_put_back(
         self, launch: Launch[Request], ended: frozenset[str], now_ns: int

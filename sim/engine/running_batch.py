@@ -271,8 +271,8 @@ class RunningBatch(Lockstep, Generic[R]):
             (gone,) = leaving
             self._set([request for request in self.requests if request is not gone])
         else:
-            all_gone = set(map(id, leaving))
-            self._set([request for request in self.requests if id(request) not in all_gone])
+            all_gone = set(leaving)
+            self._set([request for request in self.requests if request not in all_gone])
 
     def reorder(self, requests: list[R]) -> None:
         """Put the same rows in another order."""

@@ -5,17 +5,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.core.errors import InputError
-from sim.core.flags import Command
-from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.workload.results import ResultFormat
 
 if TYPE_CHECKING:
     from sim.core.batch import Executor
+    from sim.core.flags import Command
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
     from sim.engine.parts import Role
     from sim.engine.ranks import RankRules
     from sim.engine.scheduler import BaseScheduler
+    from sim.family.launch_command import LaunchCommand, ServerSettings
     from sim.family.section import ImportedSection, ServerSection
     from sim.latency.config import Parallelism
     from sim.server_log.engine_log import EngineLog
@@ -120,7 +120,7 @@ class Family:
         """Whether a server with these recorded settings (`ServerConfig.as_dict`) overlaps steps."""
         raise NotImplementedError
 
-    def launch_command(self, section: Any, searched: Collection[str] = ()) -> LaunchCommand:
+    def launch_command(self, section: Any, searched: Collection[str] = ()) -> "LaunchCommand":
         """The command that launches a real server with the settings of a section.
 
         The flags of `searched` keys are written even if they have the server's defaults.
@@ -137,7 +137,7 @@ class Family:
 
     def router_command(
         self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]
-    ) -> LaunchCommand | None:
+    ) -> "LaunchCommand | None":
         """The command of the engine's own router before several servers; None: it has none.
 
         `hosts` are those of all servers by role, `routers` the kinds of the routers for servers of
@@ -145,7 +145,7 @@ class Family:
         """
         return None
 
-    def read_launch(self, command: Command, system: str) -> ServerSettings | None:
+    def read_launch(self, command: "Command", system: str) -> "ServerSettings | None":
         """The settings of a launch command that a user wrote; None: it is not of this family.
 
         `system` is the GPU, by its name in `latency.system`; some defaults depend on it.
@@ -185,7 +185,7 @@ class Family:
         """A new reader of the lines of a server's own log; None: there is none."""
         return None
 
-    def launch_of_log(self, server: "LoggedServer") -> Command:
+    def launch_of_log(self, server: "LoggedServer") -> "Command":
         """The launch command of a server whose log was read, as `read_launch` takes it."""
         raise NotImplementedError
 

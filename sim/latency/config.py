@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from sim.user.objects import OrUserClass, UserClass
-from sim.validation import KeysError, StrictModel
+from sim.validation import ByKind, KeysError, StrictModel
 
 # Measured on an H200: 790 TFLOP/s of a peak of 989, 4.3 TB/s of 4.8 (docs/explanation/latency.md).
 _DEFAULT_MFU = 790 / 989
@@ -225,7 +225,7 @@ BuiltInLatency = Annotated[
     | AiconfiguratorLatencyConfig
     | ProfileLatencyConfig
     | LayersLatencyConfig,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 LatencyConfig = Annotated[BuiltInLatency | UserClass, OrUserClass()]
 

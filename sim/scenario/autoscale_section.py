@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sim.validation import KeysError, StrictModel
+from sim.validation import ByKind, KeysError, StrictModel
 
 _MOST_REPLICAS = 4096
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
@@ -146,7 +146,7 @@ RuleConfig = Annotated[
     | DynamoConfig
     | SaturationConfig
     | ScheduleConfig,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 
 

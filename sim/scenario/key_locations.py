@@ -211,6 +211,9 @@ class Sections:
 
 
 def _is_called(arm: _Schema, step: str | int) -> bool:
-    """Whether an error's `loc` means this arm of a union: a model by its name, or a list."""
+    """Whether an error's `loc` means this arm of a union: a model by its name, or a list.
+
+    A model's name is that of the function of `sim.validation.lazy_schema`.
+    """
     is_list = str(step).startswith("list[")
-    return arm.get("type") == "array" if is_list else arm.get("title") == step
+    return arm.get("type") == "array" if is_list else f"[{arm.get('title')}()]" in str(step)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.validation import StrictModel
+from sim.validation import ByKind, StrictModel
 
 
 def _listed(value: object) -> object:
@@ -165,7 +165,7 @@ class ScatterPlot(_ScaledAxes):
 
 Plot = Annotated[
     CurvePlot | BarsPlot | TradeOffPlot | HeatPlot | CdfPlot | LoadPlot | ScatterPlot,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 
 

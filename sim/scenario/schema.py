@@ -1,20 +1,16 @@
 """What a scenario file may say. docs/reference/scenario.md explains every key."""
 
 from dataclasses import dataclass
-from functools import reduce
 from importlib import import_module
-from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    Discriminator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    Tag,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -30,7 +26,7 @@ from sim.metrics.series import Edge
 from sim.scenario.acceptance_section import AcceptanceSection
 from sim.scenario.servers_section import Pools, RoundRobinConfig, RouterConfig, TransferSection
 from sim.scenario.store_section import Store
-from sim.validation import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel, lazy_schema, whole_schema
 from sim.workload import MAX_REQUESTS
 from sim.workload.config import WorkloadConfig
 
@@ -74,17 +70,12 @@ class LazySection:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._validate)
+        return lazy_schema(self.model, self.name)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        model = self.model()
-        model.model_rebuild()
-        return handler(model.__pydantic_core_schema__)
-
-    def _validate(self, value: Any) -> BaseModel:
-        return self.model().model_validate(value)
+        return handler(whole_schema(self.model()))
 
 
 if TYPE_CHECKING:
@@ -138,24 +129,46 @@ def _family_of(section: Any) -> str:
     return str(getattr(section, "family", DEFAULT_FAMILY))
 
 
-_SECTIONS = {name: family.section() for name, family in FAMILIES.items()}
+def _by_family(sections: dict[str, CoreSchema]) -> CoreSchema:
+    return core_schema.tagged_union_schema(
+        sections,
+        _family_of,
+        # The error that pydantic raises if the discriminator is the name of a key.
+        custom_error_type="union_tag_invalid",
+        custom_error_context={
+            "discriminator": "family",
+            "tag": "",
+            "expected_tags": ", ".join(map(repr, sections)),
+        },
+        serialization=core_schema.simple_ser_schema("any"),
+    )
+
+
+class _FamilySection:
+    """Annotates the section `scheduler`: the model of the family is loaded that a value is of."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return _by_family(
+            {name: lazy_schema(family.section, name) for name, family in FAMILIES.items()}
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        sections = {name: whole_schema(family.section()) for name, family in FAMILIES.items()}
+        return handler(_by_family(sections))
+
+
 if TYPE_CHECKING:
     SchedulerSection = ServerSection
 else:
-    SchedulerSection = Annotated[
-        reduce(or_, [Annotated[section, Tag(name)] for name, section in _SECTIONS.items()]),
-        Discriminator(
-            _family_of,
-            # The error that pydantic raises if the discriminator is the name of a key.
-            custom_error_type="union_tag_invalid",
-            custom_error_context={
-                "discriminator": "family",
-                "tag": "",
-                "expected_tags": ", ".join(map(repr, _SECTIONS)),
-            },
-        ),
-        OrUserFamily(),
-    ]
+    SchedulerSection = Annotated[ServerSection, _FamilySection(), OrUserFamily()]
+
+
+def _default_scheduler() -> ServerSection:
+    return FAMILIES[DEFAULT_FAMILY].section()()
 
 
 class SloSection(StrictModel):
@@ -204,7 +217,7 @@ class Scenario(StrictModel):
     workload: WorkloadConfig
     """The traffic: which requests the server gets, and when. A section of one of the kinds, or
     `module:Class` (docs/how-to/plug-in.md#workload)."""
-    scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
+    scheduler: SchedulerSection = Field(default_factory=_default_scheduler)
     """Settings of every replica's scheduler. Its keys depend on its `family`, which may be
     `module:Class` (docs/how-to/plug-in.md#family)."""
     store: Store | None = None

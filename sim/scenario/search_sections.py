@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from sim.families import FAMILIES
 from sim.latency.config import NumGpus
-from sim.validation import KeysError, StrictModel
+from sim.validation import ByKind, KeysError, StrictModel
 from sim.workload import MAX_RATE_RPS
 
 Choices = Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
@@ -67,7 +67,7 @@ class ChoiceDraw(StrictModel):
     """The values."""
 
 
-Draw = Annotated[UniformDraw | LogUniformDraw | IntDraw | ChoiceDraw, Field(discriminator="kind")]
+Draw = Annotated[UniformDraw | LogUniformDraw | IntDraw | ChoiceDraw, ByKind()]
 
 
 class RandomSection(StrictModel):
@@ -133,9 +133,7 @@ class IntRange(IntDraw):
     """Only `min`, `min` + `step`, `min` + 2 x `step` and so on."""
 
 
-Range = Annotated[
-    UniformRange | LogUniformDraw | IntRange | ChoiceDraw, Field(discriminator="kind")
-]
+Range = Annotated[UniformRange | LogUniformDraw | IntRange | ChoiceDraw, ByKind()]
 
 
 JudgedBy = Literal["simulated", "expected", "upper_end"]

@@ -20,7 +20,7 @@ from sim.core.declared import MAX_COUNT
 from sim.core.errors import describe, unknown_value
 from sim.core.units import seconds_to_ns
 from sim.user.objects import OrUserClass, UserClass
-from sim.validation import KeysError, StrictModel
+from sim.validation import ByKind, KeysError, StrictModel
 
 _MOST = 2**31 - 1
 # 115 days: longer than any session.
@@ -192,7 +192,7 @@ def _shortest(section: _Section, dump: SerializerFunctionWrapHandler) -> Any:
 
 RouterConfig = Annotated[
     Annotated[
-        Annotated[_Section, Field(discriminator="kind")],
+        Annotated[_Section, ByKind()],
         BeforeValidator(_section_of),
         WrapSerializer(_shortest),
     ]

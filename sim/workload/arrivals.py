@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.validation import KeysError, StrictModel
+from sim.validation import ByKind, KeysError, StrictModel
 from sim.workload import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
@@ -83,7 +83,7 @@ class CycleArrivals(StrictModel):
 
 Arrivals = Annotated[
     PoissonArrivals | GammaArrivals | ConstantArrivals | BurstArrivals | CycleArrivals,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 
 
@@ -103,7 +103,7 @@ class ExponentialThink(StrictModel):
     """The mean pause. Unit: s."""
 
 
-ThinkTime = Annotated[ConstantThink | ExponentialThink, Field(discriminator="kind")]
+ThinkTime = Annotated[ConstantThink | ExponentialThink, ByKind()]
 
 
 def draw_arrivals_ns(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.user.objects import OrUserClass, UserClass
-from sim.validation import KeysError, Printable, PrintableName, StrictModel
+from sim.validation import ByKind, KeysError, Printable, PrintableName, StrictModel
 from sim.workload import MAX_REQUESTS, MAX_TOKENS, TraceFormat
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench_command import BenchConfig
@@ -339,9 +339,7 @@ class ClientsConfig(CommonConfig):
 _Unmixed = (
     TraceConfig | SyntheticConfig | SessionsConfig | AgentsConfig | FittedConfig | ClientsConfig
 )
-UnmixedConfig = Annotated[
-    Annotated[_Unmixed, Field(discriminator="kind")] | UserClass, OrUserClass()
-]
+UnmixedConfig = Annotated[Annotated[_Unmixed, ByKind()] | UserClass, OrUserClass()]
 
 
 class MixPart(StrictModel):
@@ -384,6 +382,6 @@ class MixConfig(StrictModel):
 
 
 WorkloadConfig = Annotated[
-    Annotated[_Unmixed | BenchConfig | MixConfig, Field(discriminator="kind")] | UserClass,
+    Annotated[_Unmixed | BenchConfig | MixConfig, ByKind()] | UserClass,
     OrUserClass(),
 ]

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
-from sim.validation import KeysError, StrictModel
+from sim.validation import ByKind, KeysError, StrictModel
 from sim.workload import MAX_CV, MAX_OUTPUT_FACTOR, MAX_TOKENS
 
 Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
@@ -93,7 +93,7 @@ class ChoiceLength(StrictModel):
 
 LengthDistribution = Annotated[
     ConstantLength | UniformLength | LognormalLength | GeometricLength | ChoiceLength,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 
 
@@ -186,7 +186,7 @@ class LognormalPrediction(StrictModel):
     """Standard deviation of the logarithm of guess / true length. 0 makes guesses exact."""
 
 
-PredictedOutput = Annotated[ExactPrediction | LognormalPrediction, Field(discriminator="kind")]
+PredictedOutput = Annotated[ExactPrediction | LognormalPrediction, ByKind()]
 
 
 def limit_outputs(limit: MaxNewTokens | None, output_tokens: Int64, own: Int64 | None) -> Int64:

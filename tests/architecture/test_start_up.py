@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-# Other kinds of traffic and latency, other sections, errors; what draws pictures and tables.
+# Other kinds of traffic and latency, the other family, other sections, errors; what draws pictures
+# and tables, reads launch commands.
 NOT_FOR_A_SMALL_RUN = {
     "rich",
     "pandas",
@@ -21,9 +22,11 @@ NOT_FOR_A_SMALL_RUN = {
     "aiconfigurator_core",
     "multiprocessing",
     "numpy.ma",
+    "tomllib",
     "sim.latency.aiconfigurator.model",
     "sim.latency.layers",
     "sim.latency.architectures.model_key",
+    "sim.latency.profile.format",
     "sim.latency.profile.model",
     "sim.latency.kinds.recorded",
     "sim.latency.kinds.roofline",
@@ -31,9 +34,12 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.report.perfetto",
     "sim.report.figures.run_logs",
     "sim.runlog.line_types",
+    "sim.scenario.autoscale_section",
     "sim.scenario.explain",
     "sim.scenario.report_section",
     "sim.scenario.search_sections",
+    "sim.vllm.config",
+    "sim.vllm.section.scheduler",
     "sim.workload.kinds.recorded",
     "sim.workload.traces.block_traces",
 }

@@ -11,7 +11,6 @@ from sim.confidence.confidence import confidence_of
 from sim.core.errors import InputError
 from sim.core.units import seconds_to_ns
 from sim.des.autoscale.scaler import Autoscale
-from sim.des.autoscale.table import limits_ms, make_autoscale
 from sim.des.clock import Clock
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
 from sim.des.routers.router import Router
@@ -24,7 +23,6 @@ from sim.families import family_named
 from sim.latency.config import ProfileLatencyConfig, parallelism
 from sim.latency.kv_memory import KvBytes
 from sim.latency.model import Ranged, RangeReport, each_latency, latency_source
-from sim.latency.profile.format import load_profile
 from sim.metrics.latencies import Slo
 from sim.metrics.series import with_window
 from sim.metrics.summary import Summary, summarise
@@ -49,6 +47,8 @@ def autoscale_of(scenario: Scenario, role: str = BOTH) -> Autoscale | None:
     """How the number of replicas changes, of a scenario or of a pool; None: it does not."""
     if scenario.autoscale is None:
         return None
+    from sim.des.autoscale.table import limits_ms, make_autoscale
+
     gpus = parallelism(scenario.latency).num_gpus
     return make_autoscale(
         scenario.autoscale, limits_ms(scenario.slo, role), num_initial=scenario.replicas, gpus=gpus
@@ -134,6 +134,8 @@ def power_of(built: BuiltScenario) -> list[dict[str, Any]] | None:
         latency, base_dir = servers.loaded.scenario.latency, servers.loaded.base_dir
         profile = None
         if isinstance(latency, ProfileLatencyConfig):
+            from sim.latency.profile.format import load_profile
+
             profile = load_profile(latency.path, base_dir)
         if profile is None or profile.power is None:
             return None

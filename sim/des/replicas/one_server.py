@@ -145,8 +145,9 @@ class Server(Replica):
         self.num_steps += step.num_steps
         self._reports.stepped(step)
         output = self._executor.execute(step.batch)
-        records = self.engine.end_step(step.batch, output, self.env.now_ns)
-        self._reports.over(records, self.env.now_ns)
+        now_ns = self.env.now_ns
+        records = self.engine.end_step(step.batch, output, now_ns)
+        self._reports.over(records, now_ns)
         if self._check is not None:
             self._check(self.engine)
 

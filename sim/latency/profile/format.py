@@ -17,7 +17,7 @@ from sim.core.files import located
 from sim.core.packed import STDIN, parse_json_object, read_text
 from sim.latency.profile.quantities import MODE_TERMS, ModeTerms
 from sim.metrics.power import AMOUNTS, ServerPower
-from sim.validation import StrictModel
+from sim.validation import WholeModel
 
 # Version 1 has no `launch`.
 SCHEMA_VERSION: Literal[2] = 2
@@ -38,7 +38,7 @@ Factor = Annotated[float, Field(gt=0, le=1e3)]
 Count = Annotated[int, Field(ge=0)]
 
 
-class Term(StrictModel):
+class Term(WholeModel):
     """A term of a sum: `ns` for every unit by which a quantity exceeds `knee`."""
 
     term: str
@@ -46,7 +46,7 @@ class Term(StrictModel):
     ns: Coefficient
 
 
-class CorrectionAxis(StrictModel):
+class CorrectionAxis(WholeModel):
     """Knots of a table along one quantity, rising."""
 
     quantity: str
@@ -59,7 +59,7 @@ class CorrectionAxis(StrictModel):
         return self
 
 
-class Correction(StrictModel):
+class Correction(WholeModel):
     """Factors that correct the sum of the terms, interpolated linearly between their knots."""
 
     axes: tuple[CorrectionAxis, CorrectionAxis]
@@ -73,7 +73,7 @@ class Correction(StrictModel):
         return self
 
 
-class Errors(StrictModel):
+class Errors(WholeModel):
     """Errors of predictions for points that the fit did not see, in percent of what was measured.
 
     Attributes:
@@ -91,14 +91,14 @@ class Errors(StrictModel):
     outliers: Count
 
 
-class Range(StrictModel):
+class Range(WholeModel):
     """The smallest and the largest measured value."""
 
     low: Amount
     high: Amount
 
 
-class DeviceModel(StrictModel):
+class DeviceModel(WholeModel):
     """Device time of one mode, a sum of terms times a correction, and its measured ranges."""
 
     range: dict[str, Range]
@@ -107,14 +107,14 @@ class DeviceModel(StrictModel):
     errors: Errors
 
 
-class FittedTerms(StrictModel):
+class FittedTerms(WholeModel):
     """Host time of one mode, or launch time of its steps that run without a graph."""
 
     terms: tuple[Term, ...]
     errors: Errors
 
 
-class LeftOut(StrictModel):
+class LeftOut(WholeModel):
     """Errors of a fit of one mode's device times on what was left out of it.
 
     Attributes:
@@ -126,7 +126,7 @@ class LeftOut(StrictModel):
     errors: Errors
 
 
-class HostModel(StrictModel):
+class HostModel(WholeModel):
     """Host time under one way of scheduling.
 
     `not measured`: no server was scheduling; host times are those of the parts around a forward
@@ -137,7 +137,7 @@ class HostModel(StrictModel):
     modes: dict[ModeName, FittedTerms]
 
 
-class Source(StrictModel):
+class Source(WholeModel):
     """A log that the profile was fitted to, and how much was taken from it."""
 
     file: str
@@ -146,7 +146,7 @@ class Source(StrictModel):
     steps: Count
 
 
-class ContextSpread(StrictModel):
+class ContextSpread(WholeModel):
     """How far the ratio of the longest to the mean decode context explains the fit's residuals."""
 
     points: Count
@@ -157,7 +157,7 @@ class ContextSpread(StrictModel):
 Watts = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class Power(StrictModel):
+class Power(WholeModel):
     """Power of a server's GPUs, all together, and what it was fitted to.
 
     Attributes:
@@ -193,7 +193,7 @@ class Power(StrictModel):
         return ServerPower(self.idle_w, self.limit_w, self.joules)
 
 
-class LatencyProfile(StrictModel):
+class LatencyProfile(WholeModel):
     """The content of a profile file."""
 
     schema_version: Literal[1, 2]

@@ -77,8 +77,9 @@ class KVPages(KVMemory):
 
     def _evict_pages(self, num_tokens: int) -> bool:
         shortfall = num_tokens - self.free_tokens
-        if shortfall > 0:
-            self.cache.evict(shortfall)
+        if shortfall <= 0:
+            return True
+        self.cache.evict(shortfall)
         return self.free_tokens >= num_tokens
 
     def extend(self, rows: Iterable[tuple[RequestKV, int, int]]) -> None:

@@ -43,13 +43,16 @@ class NewTokenRatio:
 
         Each step is one subtraction, so rounding is the same as in single steps.
         """
-        ratios = []
-        for step in range(num_steps):
-            self.decay()
-            ratios.append(self.current)
-            if self.current == self._floor:
-                return ratios + [self._floor] * (num_steps - step - 1)
-        return ratios
+        ratio, ratios = self.current, []
+        for _ in range(num_steps):
+            if ratio == self._floor:
+                break
+            ratio -= self._decay
+            if ratio < self._floor:
+                ratio = self._floor
+            ratios.append(ratio)
+        self.current = ratio
+        return ratios + [self._floor] * (num_steps - len(ratios))
 
     def reset(self) -> None:
         """Return to the initial ratio; the scheduler calls this when it has no requests."""

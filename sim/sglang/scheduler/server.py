@@ -212,6 +212,8 @@ class SglangServer(BaseScheduler[SglangRequest]):
         self.takes_turns = config.micro_batches > 1
         # `pp_max_micro_batch_size`
         self._max_rows = max(config.max_running_requests // config.micro_batches, 1)
+        # `max_req_len`
+        self._longest = min(config.context_length, config.pool_tokens) - 1
         self.poll_interval = config.scheduler_recv_interval
         self.ends_in_batch_order = True
         self.decision: SglangDecision = Decision()
@@ -220,11 +222,6 @@ class SglangServer(BaseScheduler[SglangRequest]):
         self._serves_alone = config.role == BOTH
 
     # ---- requests ------------------------------------------------------------------------------
-
-    @property
-    def _longest(self) -> int:
-        """SGLang's `max_req_len`."""
-        return min(self.config.context_length, self.config.pool_tokens) - 1
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """`max_new_tokens` as far as context and pool allow; at least 0 (rule 1)."""

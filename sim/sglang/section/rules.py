@@ -16,7 +16,7 @@ from sim.sglang.scheduler.waiting.fairness import (
     KLpm,
 )
 from sim.user.objects import OrUserClass, UserClass
-from sim.validation import KeysError, StrictModel
+from sim.validation import ByKind, KeysError, StrictModel
 
 # A day: longer than any simulated run.
 _MOST_MS = 86_400_000
@@ -72,7 +72,7 @@ class ForceFifoConfig(StrictModel):
 FairnessConfig = Annotated[
     Annotated[
         FairnessTConfig | KLpmConfig | AgingTokensConfig | ForceFifoConfig,
-        Field(discriminator="kind"),
+        ByKind(),
     ]
     | UserClass,
     OrUserClass(),
@@ -114,7 +114,7 @@ class PackConfig(StrictModel):
 
 
 AdmissionConfig = Annotated[
-    Annotated[SglangAdmissionConfig | PackConfig, Field(discriminator="kind")] | UserClass,
+    Annotated[SglangAdmissionConfig | PackConfig, ByKind()] | UserClass,
     OrUserClass(),
 ]
 
