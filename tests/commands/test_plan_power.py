@@ -80,7 +80,7 @@ def test_deployments_that_draw_more_are_out_and_those_of_unknown_power_are_named
     assert verdicts == {"mighty": "too much power", "frugal": "meets", "unread": "meets"}
     assert found["mighty"]["power_kw"] > 1 >= found["frugal"]["power_kw"]
     assert found["unread"]["power_kw"] is None
-    assert "1 draw more than 1.00 kW:\n  mighty, sglang: " in ended.out
+    assert "1 draw more than 1.00 kW:\n  mighty, tp 1, sglang: " in ended.out
     assert "Power not measured: row 2.\n" in ended.out
     mighty, frugal = found["mighty"], found["frugal"]
     assert mighty["power_kw"] == pytest.approx(10 * frugal["power_kw"])

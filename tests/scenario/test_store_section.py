@@ -6,8 +6,9 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.engine.store import StoreSettings
-from sim.scenario.build import build, build_scheduler_config
+from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
+from tests.support.scheduler_settings import build_scheduler_config
 
 SPEEDS = {"read_tokens_per_s": 1e6, "write_tokens_per_s": 5e5}
 HOST = {"load_tokens_per_s": 1e6, "storage": {}}

@@ -56,7 +56,7 @@ def test_row_names_deployment_and_load_and_has_both_intervals(plan, tried):
     }
     one = tried((10, 100), (10, 104), (10, 102), confidence=confidence)
     [row] = load_rows(plan, [one])
-    assert row["deployment"] == "any, sglang"
+    assert row["deployment"] == "any, tp 1, sglang"
     assert (row["servers"], row["num_gpus"], row["load"], row["load_unit"]) == (
         "2", 2, 15.0, "requests/s",
     )  # fmt: skip

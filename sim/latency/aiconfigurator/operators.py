@@ -180,6 +180,7 @@ class PackageEngine:
         one. The experts' times are multiplied by `experts_scale`, for another number format.
         """
         self.source = "; ".join((compiled.source, *remarks))
+        self._measured = compiled.source
         self.system, self.version = compiled.system, compiled.version
         self.arguments, self.model = compiled.arguments, compiled.model
         self.num_layers = int(self.model._num_layers)
@@ -231,7 +232,7 @@ class PackageEngine:
                             x=x or None,
                         )
                     except (RuntimeError, ValueError) as error:
-                        reason = f"{self.source}: no data: {reason_of(error, self.system)}"
+                        reason = f"{self._measured}: no data: {reason_of(error, self.system)}"
                         raise NoDataError(reason, key=("latency",)) from None
                     total_ms += share * sum(operator_ms for _, operator_ms, _, _ in times)
             return float(total_ms)
