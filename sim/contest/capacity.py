@@ -11,7 +11,7 @@ from sim.sweep.capacity.loads import Loads
 from sim.sweep.plan import Point
 from sim.sweep.store import PointOutcome, StoredPoints, Watcher
 from sim.workers.executor import TaskStatus
-from sim.workload.config import SessionsConfig
+from sim.workload.config import AgentsConfig, SessionsConfig
 from sim.workload.kinds.stats import arrival_rate
 
 # The rate is found to this share.
@@ -132,6 +132,6 @@ def _capacity(contest: Contest, search: _Search) -> Capacity:
     [first, *_] = contest.points(contest.section.reference, search.traffic, factor)
     workload = contest.plan.vary(first.settings).scenario.workload
     sessions_per_s = None
-    if isinstance(workload, SessionsConfig) and workload.arrivals is not None:
+    if isinstance(workload, SessionsConfig | AgentsConfig) and workload.arrivals is not None:
         sessions_per_s = arrival_rate(workload.arrivals)
     return Capacity(factor, rate_rps, _attainment(runs), sessions_per_s)

@@ -12,7 +12,7 @@ from sim.scenario.overrides import Change
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.strict_yaml import YamlValue
 from sim.sweep.plan import SEED, Plan, Point, Settings, canonical, seeds_of
-from sim.workload.config import MixConfig, SessionsConfig, WorkloadConfig
+from sim.workload.config import AgentsConfig, MixConfig, SessionsConfig, WorkloadConfig
 from sim.workload.kinds.stats import scaled
 
 # What all contestants must have in common.
@@ -183,9 +183,10 @@ def _check_runs(contest: Contest) -> None:
 
 
 def _has_sessions(workload: WorkloadConfig) -> bool:
+    parts = [workload]
     if isinstance(workload, MixConfig):
-        return any(isinstance(part.workload, SessionsConfig) for part in workload.parts)
-    return isinstance(workload, SessionsConfig)
+        parts = [part.workload for part in workload.parts]
+    return any(isinstance(part, SessionsConfig | AgentsConfig) for part in parts)
 
 
 def factor_of(capacity: float, load: float) -> float:

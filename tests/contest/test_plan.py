@@ -28,16 +28,22 @@ def test_contestants_have_the_same_traffic(planned):
     assert settings["workload.num_requests"] == 40
 
 
-def test_sessions_begin_for_as_long_at_each_load(planned):
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "kind: sessions, turns: N, user_tokens: N",
+        "kind: agents, tasks: N, calls: N, task_tokens: N, tool_tokens: N, tool_s: N",
+    ],
+)
+def test_sessions_begin_for_as_long_at_each_load(planned, kind):
     """Else, at twice the load, all of them would soon wait for answers and none would begin.
 
     So do those that are mixed with other traffic, which then comes for as long, too.
     """
     sessions = (
-        "{kind: sessions, sessions: 30, arrivals: {kind: poisson, rate_rps: 3},"
-        " turns: {kind: constant, value: 4}, user_tokens: {kind: constant, value: 50},"
-        " output_tokens: {kind: constant, value: 20}, think_s: {kind: constant, value: 1}}"
-    )
+        f"{{{kind}, sessions: 30, arrivals: {{kind: poisson, rate_rps: 3}},"
+        " output_tokens: N, think_s: N}"
+    ).replace("N", "{kind: constant, value: 9}")
     single = (
         "{kind: synthetic, num_requests: 20, arrivals: {kind: poisson, rate_rps: 6},"
         " prompt_tokens: {kind: constant, value: 9}, output_tokens: {kind: constant, value: 9}}"
