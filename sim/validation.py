@@ -1,5 +1,6 @@
 """How data from outside are checked: the base of all sections, and types of files that are read."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import fields
@@ -57,7 +58,10 @@ _IS_PART: ContextVar[bool] = ContextVar("is_part", default=False)
 
 
 class StrictModel(WholeModel):
-    """A part of another model is validated by a validator of its own, built with the first value.
+    """A `WholeModel` that may be a part of another one, without becoming part of its validator.
+
+    As a part it has a validator of its own, which is built with its first value: most runs have
+    values of few sections.
 
     A tuple field needs `Field(strict=False)`, so that a list is accepted: YAML has no tuples.
     """
@@ -150,7 +154,8 @@ def check(adapter: TypeAdapter[Any], value: object, where: str) -> None:
 def _reason(error: Mapping[str, Any]) -> str:
     if error["type"] == "missing":
         return "missing"
-    text = str(error["msg"]).replace("Input should", "must").removeprefix("Value error, ")
+    text = re.sub(r"^\w+ should", "must", str(error["msg"])).removeprefix("Value error, ")
+    text = re.sub(r" after validation, not \d+$", "", text)
     return f"{text}, got {describe(error['input'])}"
 
 
@@ -186,10 +191,11 @@ class LaunchKeys(NamedTuple):
     """Keys of a section by how a launch command says them.
 
     Attributes:
-        options: those of flags with a value; those that are always given come first.
-        switches: those of flags without.
+        section: the section.
+        options: keys of flags with a value; those that are always given come first.
+        switches: keys of flags without one.
         variables: environment variables by key.
-        always: those that are given even if they have the default.
+        always: keys that are given even if they have the default.
         since: by key, the first version that has it, if not all versions have it.
     """
 

@@ -166,7 +166,7 @@ def test_sessions_that_wait_have_no_times(build):
     ("change", "reason"),
     [
         ({"format": "x"}, "format: "),
-        ({"gaps_s": []}, "gaps_s: "),
+        ({"gaps_s": []}, "gaps_s: must have at least 1 item, got a list"),
         ({"more": 1}, "more: "),
         ({"cells": [{"share": 2}]}, "cells.0.share: "),
     ],
