@@ -161,7 +161,7 @@ class Role:
 
 
 class Results:
-    """Base class.
+    """How the results of steps are taken in: the base class.
 
     Attributes:
         clock: inter-token latencies so far.
@@ -195,7 +195,8 @@ class Results:
     ) -> list[Request]:
         """Give the rows of a launch their tokens; returns requests that are still to be finished.
 
-        `ended` are the requests that end with this result, by an end token or because they must.
+        `ended` are the requests that end with this result: by an end token, or although their
+        answers go on (`LiveRequests.ending`).
         `records` gets those of requests that end here at once.
         """
         raise NotImplementedError
@@ -205,7 +206,7 @@ class Results:
 
 
 class LockstepResults(Results):
-    """Of servers on which each decode row gets one token in each step."""
+    """The results of servers on which each decode row gets one token in each step."""
 
     def __init__(self, clock: TokenClock) -> None:
         super().__init__(clock, repeats=True)

@@ -1,9 +1,8 @@
 """Servers whose decode rows do not all get one token in each step.
 
-With draft tokens, rows get unequal numbers of tokens. In some families' pipelines a step leaves out
-the rows that are in flight, and with groups of layers each row frees blocks in its own time. So
-each row has counters of its own, and there is no fast-forward. `BaseScheduler.goes_row_by_row` says
-which servers these are; all others are in `sim.engine.parts` and `sim.core.batch`.
+With draft tokens, for example, rows get unequal numbers of tokens. So each row has counters of its
+own, and there is no fast-forward. `sim.engine.server_config.goes_row_by_row` says which servers
+these are, and why; all others are in `sim.engine.parts` and `sim.core.batch`.
 
 With speculative decoding a step verifies draft tokens. A row with k draft tokens computes 1 + k
 tokens: its last known one and the drafts. If the target model accepts the first n drafts, the row
@@ -52,7 +51,7 @@ class RowLaunch(Launch[R]):
 
 
 class RowClock(TokenClock):
-    """The same where requests do not all get a token in each step: pipelines and speculation."""
+    """A token clock for servers whose requests do not all get a token in each step."""
 
     def join(self, request: Request, now_ns: int) -> None:
         self.single_token(request, now_ns)
@@ -80,7 +79,7 @@ class RowClock(TokenClock):
 
 
 class RowResults(Results):
-    """Of servers whose rows may get several tokens in a step, or none."""
+    """The results of servers whose rows may get several tokens in a step, or none."""
 
     def __init__(self, *, has_drafts: bool) -> None:
         """`has_drafts`: steps verify draft tokens."""

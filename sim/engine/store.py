@@ -46,7 +46,7 @@ class Job:
 
     Attributes:
         end: called when it ends.
-        work_ns: what it has to transfer, as time at full bandwidth.
+        work_ns: what it still has to transfer, as time at full bandwidth.
     """
 
     def __init__(self, end: Callable[[], None], work_ns: float) -> None:
@@ -102,9 +102,10 @@ class Store:
     Its time goes on when a server says so (`advance`). Servers say it in the order of time.
 
     Attributes:
-        settings: see above.
+        settings: how large and how fast it is.
         now_ns: how far its time has come.
-        starters: called before time goes on: each starts what its server has given it to do.
+        starters: one of each server, called before time goes on: it begins the operations that
+            the server's threads are to do next.
     """
 
     def __init__(self, settings: StoreSettings, draw: Callable[[], float]) -> None:
@@ -122,7 +123,7 @@ class Store:
     # ---- time ----------------------------------------------------------------------------------
 
     def advance(self, now_ns: int) -> None:
-        """End all that ends until now."""
+        """Let time go on until now, and end the operations that end until then."""
         for start in self.starters:
             start()
         while True:
@@ -174,6 +175,7 @@ class Store:
         return job
 
     def _awaits(self, direction: Direction) -> bool:
+        """Whether a job waits for its latency before it goes on in this direction."""
         return any(each[3] is direction for each in self._latencies)
 
     def _rounds(self, num_pages: int) -> int:
@@ -192,7 +194,7 @@ class Store:
         return self._begin(Job(end, num_pages * settings.read_ns_per_page), latency_ns, self._reads)
 
     def write(self, keys: Sequence[int], end: Callable[[], None]) -> Job:
-        """Begin to write pages, without those that are there; in the end, `keep` them."""
+        """Begin to write pages, without those that are there; in the end, `keep` keeps them."""
         settings = self.settings
         num_pages = self.num_missing(keys)
         latency_ns = self._rounds(num_pages) * settings.write_latency_ns
@@ -206,7 +208,7 @@ class Store:
         return len(self._pages)
 
     def num_found(self, keys: Sequence[int]) -> int:
-        """How many of the first pages are there."""
+        """How many pages, from the first on, are there without a gap."""
         for i, key in enumerate(keys):
             if key not in self._pages:
                 return i
@@ -216,7 +218,10 @@ class Store:
         return sum([key not in self._pages for key in keys])
 
     def take(self, keys: Sequence[int]) -> int:
-        """How many of the first pages a read has brought."""
+        """End a read; returns how many pages it has brought, from the first on.
+
+        It ends before a page that is gone or cannot be read.
+        """
         share = self.settings.failed_read_share
         for i, key in enumerate(keys):
             if key not in self._pages or (share and self._draw() < share):
@@ -225,7 +230,10 @@ class Store:
         return len(keys)
 
     def keep(self, keys: Sequence[int], *, num_new: int) -> bool:
-        """A write of these pages ends; False: it has failed."""
+        """End a write of these pages; returns False if it has failed.
+
+        `num_new` of them were not there when it began; without any, it cannot fail.
+        """
         share, capacity = self.settings.failed_write_share, self.settings.capacity_pages
         if num_new and share and self._draw() < share:
             return False

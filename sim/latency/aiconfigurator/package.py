@@ -60,11 +60,11 @@ def open_engine(deployment: ModelDeployment) -> PackageEngine:
     """The operators of a deployment, with their times. The first call takes two seconds.
 
     Where the package has no times of attention in 8 bits, those in 16 bits are taken, and where
-    those of matrix products have the host's launches in them, others. With DeepEP,
-    where it has none of experts in 4 bits, those in 8 bits are taken, shortened by the package's
-    own ratio of the formats: of bytes or of arithmetic, the smaller gain. Where it has none for the
-    number of GPUs, times are interpolated between the next smaller and the next larger number that
-    it has. `source` names each of these substitutes.
+    those of matrix products have the host's launches in them, those of another format
+    (`_without_launches`). With DeepEP, where it has none of experts in 4 bits, those in 8 bits are
+    taken, shortened by the package's own ratio of the formats: of bytes or of arithmetic, the
+    smaller gain. Where it has none for the number of GPUs, times are interpolated between the next
+    smaller and the next larger number that it has. `source` names each of these substitutes.
     """
     formats = dict(deployment.quantization)
     products = _without_launches(deployment)

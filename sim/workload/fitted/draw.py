@@ -18,6 +18,7 @@ from sim.workload.workload import LazySequence, Workload, open_loop
 _SHARED, _RUN_SHARE, _PAUSE_S, _NEW, _OUTPUT = range(5)
 # To share another length is worse than to share after another pause.
 _LENGTH_COSTS = 2.0
+# Pauses are compared as logarithms, so those far below this count as equal.
 _TICK_S = 1.0
 # A request shares with one of so many before it.
 _MAX_EARLIER = 20_000
@@ -125,9 +126,9 @@ def _shared_blocks(
 ) -> tuple[Int64, Int64]:
     """Ids of full blocks: each request shares its first ones with an earlier request.
 
-    This is the request whose part of that length was last used about as long ago as drawn, and of
-    that part about as much by that request last. Of what request j has, the blocks up to
-    `retaken[j]` were used again later.
+    This is the request whose first blocks, as many as wanted, were used about as long ago as drawn,
+    and of these about as large a part as drawn (`run_share`) by no later request. Of what request j
+    has, the blocks up to `retaken[j]` were used again later.
     """
     num = len(wanted)
     offsets = np.concatenate(([0], np.cumsum(num_blocks)))

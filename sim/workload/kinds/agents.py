@@ -209,6 +209,7 @@ def _sub_agents(
 
 
 def _quoted(config: AgentsConfig, output_tokens: Int64) -> Int64:
+    """Tokens of these answers as later prompts repeat them: cut at the requests' limits."""
     limits = limit_outputs(config.max_new_tokens, output_tokens, own=None)
     return quoted_tokens(output_tokens, limits)
 
@@ -229,7 +230,10 @@ def _take_reports(config: AgentsConfig, calls: _Calls, subs: _Calls, parent: Int
 def _compacted(
     section: Compaction, config: AgentsConfig, context: BuildContext, calls: _Calls, system: int
 ) -> tuple[_Calls, Int64]:
-    """The calls with those that ask for summaries, and the new row of each old one."""
+    """The calls, with those that ask for summaries put in, and the new row of each old one.
+
+    `system`: tokens of the system prompt.
+    """
     inner = context.below("compaction")
     summaries = inner.lengths(section, "summary_tokens", len(calls))
     own, quoted = calls.own_tokens.tolist(), _quoted(config, calls.output_tokens).tolist()

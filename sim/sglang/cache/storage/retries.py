@@ -9,7 +9,12 @@ from sim.sglang.request import SglangRequest
 
 
 class _Retry:
-    """A lookup to come: where the pages end that are known to be there, if any, and its pass."""
+    """A lookup to come.
+
+    Attributes:
+        known_end: the pages up to this token are known to be in the store; None: nothing is known.
+        due: the pass that makes it; None: the first pass that meets the request will set it.
+    """
 
     def __init__(self, request: SglangRequest, known_end: int | None) -> None:
         self.request = request

@@ -108,7 +108,7 @@ class StorageThreads:
         self.written: list[Backup] = []
 
     def use(self, store: Store) -> None:
-        """Use this store; nothing is under way."""
+        """Use this store. Only before anything is under way."""
         self.store = store
         store.starters.append(self._start)
 
@@ -189,7 +189,7 @@ class StorageThreads:
         if fetch is None:
             return
         num_read = self.store.take(self._batch)
-        if fetch.is_terminated:  # Pages go to host memory one by one; the first one sees it.
+        if fetch.is_terminated:  # SGLang asks before each page goes to host memory, so none does.
             num_read = 0
         fetch.num_read += num_read
         self.read.append(ReadPages(fetch, fetch.num_read, is_last=False))

@@ -37,7 +37,7 @@ class StorageTier(LowerStorage):
     """What goes from host memory to the store, and from the store to host memory.
 
     Attributes:
-        fetches: those under way, by request.
+        fetches: those under way, by the requests' ids.
         has_skipped: the latest pass has looked a request up again in place of admitting it.
     """
 
@@ -210,7 +210,7 @@ class StorageTier(LowerStorage):
     # ---- what has ended ------------------------------------------------------------------------
 
     def receive(self, now_ns: int) -> None:
-        """A decision begins, or requests are taken in before it."""
+        """Let the threads work until now: requests are taken in next, or a decision begins."""
         self._threads.advance(now_ns)
 
     def begin_decision(self, stored: list[RadixNode]) -> None:
@@ -237,7 +237,10 @@ class StorageTier(LowerStorage):
         self._write()
 
     def _write(self) -> None:
-        """What was copied while results were taken is written from the next decision on."""
+        """Give the writing thread the copies that are complete.
+
+        Those that become complete while results are taken in wait for the next decision.
+        """
         for backup in self._to_write:
             self._threads.write(backup)
         self._to_write.clear()
