@@ -110,6 +110,7 @@ def test_times_of_real_runs_follow(tmp_path):
     assert pack < 0.6 * fifo
 
 
+@pytest.mark.long
 def test_a_profile_fitted_to_sglangs_steps_times_vllms(tmp_path):
     """On the H200: TPOT of vLLM's scheduler, with the profile of single steps and of SGLang's."""
     logs = unpacked("h200/runs-llama-3.1-8b-vllm.tar", tmp_path)

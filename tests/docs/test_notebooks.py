@@ -22,7 +22,16 @@ from reference.notebooks import executed
 os.sched_setaffinity(0, {random.choice([*os.sched_getaffinity(0)])})
 nbformat.write(executed(Path(sys.argv[1])), sys.argv[2])
 """
+# `make draws` runs these, too.
+LONG = {"02_calibration.ipynb", "03_fairness_t.ipynb", "05_trade_offs.ipynb"}
 by_name = pytest.mark.parametrize("path", PATHS, ids=[path.name for path in PATHS])
+to_run = pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.long] if path.name in LONG else [])
+        for path in PATHS
+    ],
+)
 
 
 def outputs(notebook, *, with_text):
@@ -42,7 +51,7 @@ def outputs(notebook, *, with_text):
     return shown if with_text else [kinds for kinds, _ in groupby(shown)]
 
 
-@by_name
+@to_run
 def test_notebook_shows_what_a_run_of_it_shows(path, tmp_path):
     """`make notebooks` writes them anew. Its widget draws, or its cell had no picture.
 

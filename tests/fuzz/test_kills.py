@@ -28,8 +28,8 @@ COMMAND = KilledCommand("made up", "made up", ("out/*",), points="points")
 KILLS = [
     ("simulate run", 0.8, INT),
     ("calibrate fit", 0.5, TERM),
-    ("simulate sweep", 0.7, KILL),
-    ("simulate tune", 0.6, INT),
+    pytest.param("simulate sweep", 0.7, KILL, marks=pytest.mark.long),
+    pytest.param("simulate tune", 0.6, INT, marks=pytest.mark.long),
 ]
 
 

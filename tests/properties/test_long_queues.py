@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +130,7 @@ TIGHT = SchedulerConfig(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @example(TIGHT, "dfs-weight", None, 0, 60)
 @example(

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 NAME = "fairness-curve-mooncake"
 POLICY, T_KEY = "scheduler.schedule_policy", "scheduler.fairness.t_ms"
 SETTINGS = [

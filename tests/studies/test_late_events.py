@@ -1,5 +1,9 @@
 """Late cache events before recorded conversations: nothing is lost until turns return sooner."""
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 KV_AWARE = {"kind": "kv-aware", "prefill_load_scale": 16}
 SETTINGS = [
     KV_AWARE,

@@ -1,5 +1,9 @@
 """Late cache events before agents, whose turns follow one another within seconds."""
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 KV_AWARE = {"kind": "kv-aware", "prefill_load_scale": 16}
 ROUTERS = [KV_AWARE, {**KV_AWARE, "event_delay_s": 10}, "kv-aware"]
 

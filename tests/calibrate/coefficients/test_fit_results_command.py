@@ -160,6 +160,7 @@ def test_fit_of_a_roofline_starts_from_a_template(calibrate, measure, server):
     assert_near(fit)
 
 
+@pytest.mark.long
 def test_fit_tries_what_results_do_not_tell(calibrate, measure, server):
     """A server of few request slots and small chunks is recognised by its time stamps."""
     busy = {

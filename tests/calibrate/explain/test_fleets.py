@@ -60,12 +60,14 @@ def test_the_server_that_stalled_is_named(fleet, capsys):
     assert first["detail"].startswith("none -> server 1: 0.70 s at 1.0 s (host)")
 
 
+@pytest.mark.long
 def test_a_setting_of_all_servers_comes_first(fleet, capsys):
     smaller = fleet("after", options=["scheduler.max_total_tokens=5120"])
     found = explained(capsys, fleet("before"), smaller)
     assert found["causes"][0]["name"] == "KV pool"
 
 
+@pytest.mark.long
 def test_other_traffic_of_a_fleet_comes_first(fleet, capsys):
     """With it comes which server had which request, so nothing else differs."""
     found = explained(capsys, fleet("before"), fleet("after", seeds=(6, 7)))

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from calibrate.explain.causes import explain
 from calibrate.explain.logs import run_of_logs
 from tests.support.vllm_server import MEASURED, write_as_run_log
@@ -28,6 +30,7 @@ def test_a_process_that_was_stopped_three_times_is_found_to_the_second(tmp_path)
     assert abs(found.unexplained_ms["e2e_latency_ms"]) < 0.1 * change_ms
 
 
+@pytest.mark.long
 def test_another_program_on_the_gpu_makes_steps_longer(tmp_path):
     found = explained(tmp_path, (FAULTS, "rate12"), (FAULTS, "neighbour"))
     assert [cause.name for cause in found.causes[:2]] == ["decode steps", "prefill steps"]

@@ -70,7 +70,8 @@ def half_of(windows, is_second):
 
 
 @pytest.mark.parametrize(
-    ("kind", "off_pct", "sum_pct"), [("dense", 1.6, -0.1), ("mixture", 4.1, 1.4)]
+    ("kind", "off_pct", "sum_pct"),
+    [("dense", 1.6, -0.1), pytest.param("mixture", 4.1, 1.4, marks=pytest.mark.long)],
 )
 def test_first_halves_of_loads_say_what_the_second_halves_draw(runs, kind, off_pct, sum_pct):
     """In windows of two seconds, and in sum."""

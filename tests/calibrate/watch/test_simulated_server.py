@@ -15,7 +15,7 @@ HEALTHY_S, LATER_S = 300.0, 200.0
 SOON_S = HEALTHY_S + 120.0
 
 
-@pytest.mark.parametrize("family", ["vllm", "sglang"])
+@pytest.mark.parametrize("family", ["vllm", pytest.param("sglang", marks=pytest.mark.long)])
 def test_an_hour_of_usual_traffic_raises_no_alarm(watched, family):
     found = watched((Server(family, seed=3, rate_rps=1.5), 3_600.0), twin=Server(family, **OFF))
     assert len(found.windows) == 179

@@ -64,8 +64,8 @@ def limits_of(duel):
     ("name", "rule", "seed"),
     [
         ("lpm", "more cached tokens", 2),
-        ("shortest", "fewer tokens to compute", 1),
-        ("priority", "a higher priority", 2),
+        pytest.param("shortest", "fewer tokens to compute", 1, marks=pytest.mark.long),
+        pytest.param("priority", "a higher priority", 2, marks=pytest.mark.long),
     ],
 )
 def test_attack_finds_the_known_starvation(duel, name, rule, seed):
