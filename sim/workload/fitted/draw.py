@@ -20,7 +20,7 @@ _SHARED, _RUN_SHARE, _PAUSE_S, _NEW, _OUTPUT = range(5)
 _LENGTH_COSTS = 2.0
 # Pauses are compared as logarithms, so those far below this count as equal.
 _TICK_S = 1.0
-# A request shares with one of so many before it.
+# The most earlier requests among which the one to share a prefix with is looked for.
 _MAX_EARLIER = 20_000
 # Each takes 16 bytes.
 _MAX_BLOCKS = 1 << 28

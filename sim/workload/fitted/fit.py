@@ -14,13 +14,13 @@ from sim.workload.reuse.curve import DEFAULT_BLOCK_SIZE
 from sim.workload.reuse.infinite_cache import block_keys
 from sim.workload.workload import Workload
 
-# A level of lengths is the mean of so many requests or more, so that none is one request's own. In
-# levels of pauses, long ones count as more.
+# The fewest requests whose lengths make a level: a level is their mean, and so no request's own
+# length. In levels of pauses, a long pause counts as several.
 _LEAST_OF_LEVEL = 5
 _MAX_LEVELS = 100
 _LEAST_OF_CELL = 40
 _FRESH_SHARE = 0.05
-# Long pauses are seen in few requests of the trace; none counts as more than so many.
+# A trace has few requests after long pauses, so these count more; none as more than ten.
 _MOST_WEIGHT = 10.0
 _ROOT = 0
 
@@ -60,8 +60,9 @@ def shared_requests(workload: Workload, block_size: int | None = None) -> Shared
         spec = request.spec
         prompt = spec.prompt
         if block_size is None:
-            is_blocks = isinstance(prompt, BlockPrompt)
-            block_size = prompt.block_size if is_blocks else DEFAULT_BLOCK_SIZE  # type: ignore[attr-defined]
+            block_size = DEFAULT_BLOCK_SIZE
+            if isinstance(prompt, BlockPrompt):
+                block_size = prompt.block_size
         node, before = _ROOT, list[int]()
         for key in block_keys(prompt, block_size)[: len(prompt) // block_size]:
             node = nodes.setdefault((node, key), len(users))
