@@ -167,7 +167,7 @@ class Store:
         if direction is not None and not direction.jobs and not self._awaits(direction):
             # Alone, it takes a whole number of nanoseconds in all.
             whole_ns = round(latency_ns + job.work_ns)
-            latency_ns = min(int(latency_ns), whole_ns)
+            latency_ns = float(min(int(latency_ns), whole_ns))
             job.work_ns = whole_ns - latency_ns
         self._num_jobs += 1
         end_ns = self.now_ns + round(latency_ns)

@@ -6,11 +6,9 @@ import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
-from sim.core.tokens import BlockPrompt
 from sim.core.units import NS_PER_S
 from sim.workload.fitted.statistics import FORMAT, Cell, TrafficStatistics
-from sim.workload.reuse.blocks import num_generated
-from sim.workload.reuse.curve import DEFAULT_BLOCK_SIZE
+from sim.workload.reuse.blocks import block_size_of, num_generated
 from sim.workload.reuse.infinite_cache import block_keys
 from sim.workload.workload import Workload
 
@@ -60,9 +58,7 @@ def shared_requests(workload: Workload, block_size: int | None = None) -> Shared
         spec = request.spec
         prompt = spec.prompt
         if block_size is None:
-            block_size = DEFAULT_BLOCK_SIZE
-            if isinstance(prompt, BlockPrompt):
-                block_size = prompt.block_size
+            block_size = block_size_of(prompt)
         node, before = _ROOT, list[int]()
         for key in block_keys(prompt, block_size)[: len(prompt) // block_size]:
             node = nodes.setdefault((node, key), len(users))

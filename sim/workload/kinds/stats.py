@@ -19,6 +19,7 @@ from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, BurstArrivals
 from sim.workload.bench_command import BenchConfig
 from sim.workload.config import (
+    DEFAULT_BLOCK_SIZE,
     AgentsConfig,
     ClientsConfig,
     FittedConfig,
@@ -32,8 +33,6 @@ from sim.workload.reuse.blocks import num_generated
 from sim.workload.reuse.infinite_cache import InfiniteCache
 from sim.workload.traces.rows import TraceRows
 from sim.workload.workload import ScriptedRequest, Workload, client_requests
-
-_DEFAULT_BLOCK_SIZE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
     for request in _in_order(workload):
         spec = request.spec
         if cache is None:
-            block_size = _DEFAULT_BLOCK_SIZE
+            block_size = DEFAULT_BLOCK_SIZE
             if isinstance(spec.prompt, BlockPrompt):
                 block_size = spec.prompt.block_size
             cache = InfiniteCache(block_size)
@@ -109,7 +108,7 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
         gap_cv=gap_cv,
         input_tokens=_lengths(np.array(inputs, dtype=np.int64)),
         output_tokens=_lengths(np.array(outputs, dtype=np.int64)),
-        block_size=block_size or _DEFAULT_BLOCK_SIZE,
+        block_size=block_size or DEFAULT_BLOCK_SIZE,
         block_hit_pct=block_hit_pct,
         token_hit_pct=token_hit_pct,
     )

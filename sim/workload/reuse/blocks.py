@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
-from sim.core.tokens import GOLDEN_RATIO, ArrayPrompt, BlockPrompt, SegmentPrompt, finalise
+from sim.core.tokens import GOLDEN_RATIO, ArrayPrompt, BlockPrompt, Prompt, SegmentPrompt, finalise
 from sim.workload.senders import ClientSender
 from sim.workload.workload import ScriptedRequest, Workload
 
+# Of prompts that are not given by a trace's blocks: vLLM's.
+_BLOCK_SIZE = 16
 # Each takes 140 bytes of memory while a curve is computed.
 MAX_BLOCKS = 50_000_000
 
@@ -46,8 +48,13 @@ class RequestBlocks:
     block_size: int
 
 
-def request_blocks(workload: Workload, block_size: int | None, default: int) -> RequestBlocks:
-    """The blocks of a workload; `block_size` None: that of its first prompt, or `default`.
+def block_size_of(prompt: Prompt) -> int:
+    """The size of the blocks by which a trace gives a prompt; 16 tokens of other prompts."""
+    return prompt.block_size if isinstance(prompt, BlockPrompt) else _BLOCK_SIZE
+
+
+def request_blocks(workload: Workload, block_size: int | None) -> RequestBlocks:
+    """The blocks of a workload; `block_size` None: that of its first prompt.
 
     Segments are compared by seed and blocks of a trace by id, without making tokens, unless some
     prompts are given by token ids: then all are compared by tokens.
@@ -57,8 +64,7 @@ def request_blocks(workload: Workload, block_size: int | None, default: int) -> 
     """
     if block_size is None:
         first = next(in_time_order(workload), None)
-        is_blocks = first is not None and isinstance(first.spec.prompt, BlockPrompt)
-        block_size = first.spec.prompt.block_size if is_blocks else default  # type: ignore[union-attr]
+        block_size = _BLOCK_SIZE if first is None else block_size_of(first.spec.prompt)
     named = _Pieces(block_size)
     for request in in_time_order(workload):
         if not named.add(request):

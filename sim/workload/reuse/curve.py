@@ -9,8 +9,6 @@ from sim.workload.reuse.blocks import RequestBlocks, request_blocks
 from sim.workload.reuse.stack_distance import found_runs
 from sim.workload.workload import Workload
 
-DEFAULT_BLOCK_SIZE = 16
-
 
 @dataclass(frozen=True, slots=True)
 class HitCurve:
@@ -48,7 +46,7 @@ class HitCurve:
 
 def hit_curve(workload: Workload, block_size: int | None = None) -> HitCurve:
     """The curve of a workload; `block_size` None: that of its trace, or 16 tokens."""
-    return curve_of(request_blocks(workload, block_size, DEFAULT_BLOCK_SIZE))
+    return curve_of(request_blocks(workload, block_size))
 
 
 def curve_of(blocks: RequestBlocks) -> HitCurve:
