@@ -44,6 +44,10 @@ class CannotCompileError(Exception):
     """Why something cannot be compiled, in one line."""
 
 
+class NoCompilerError(CannotCompileError):
+    """Nothing can be compiled here, whatever the sources are: a tool is not installed."""
+
+
 class CCompiler:
     """gcc, clang, or what `CC` names; it compiles C files to one shared library."""
 
@@ -54,10 +58,10 @@ class CCompiler:
             from distutils.ccompiler import new_compiler  # noqa: PLC0415
             from distutils.sysconfig import customize_compiler  # noqa: PLC0415
         except ImportError as error:
-            raise CannotCompileError(f"no setuptools: {error}") from None
+            raise NoCompilerError(f"no setuptools: {error}") from None
         compiler: Any = new_compiler()
         if compiler.compiler_type != "unix":
-            raise CannotCompileError(f"no gcc or clang, but {compiler.compiler_type}")
+            raise NoCompilerError(f"no gcc or clang, but {compiler.compiler_type}")
         customize_compiler(compiler)
         self._compile: list[str] = compiler.compiler_so
         self._link: list[str] = compiler.linker_so
@@ -96,7 +100,7 @@ def _run(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     except OSError as error:
-        raise CannotCompileError(f"no C compiler {command[0]}: {error.strerror}") from None
+        raise NoCompilerError(f"no C compiler {command[0]}: {error.strerror}") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line]
         raise CannotCompileError((lines or [f"{command[0]}: exit code {done.returncode}"])[0])
@@ -174,16 +178,26 @@ def up_to_date_build() -> Build | None:
     Returns None if it cannot be made; a line on stderr says why, and so does the file `FAILED`.
     """
     try:
-        build = _existing_build()
-        if build is None:
-            sys.stderr.write("servetwin: compiling the hot modules, about half a minute\n")
-            build = _make_build()
+        build = build_of_sources()
     except (CannotCompileError, OSError) as error:
         sys.stderr.write(f"servetwin: pure Python, several times slower: {error}\n")
         with suppress(OSError):
             FAILED.write_text(f"{error}\n", encoding="utf-8")
         return None
     FAILED.unlink(missing_ok=True)
+    return build
+
+
+def build_of_sources() -> Build:
+    """The build of the sources as they are, made if need be.
+
+    Raises NoCompilerError: this machine lacks a tool; CannotCompileError: a source cannot be
+    compiled; OSError: a file cannot be written.
+    """
+    build = _existing_build()
+    if build is None:
+        sys.stderr.write("servetwin: compiling the hot modules, about half a minute\n")
+        build = _make_build()
     return build
 
 
@@ -209,8 +223,7 @@ def _make_build() -> Build:
         made.mkdir()
         listed = write_sources(made, _made_with(), compiled, read_paths(compiled))
         compiler = CCompiler(work)
-        # This comes first, because without a C compiler mypyc need not run.
-        objects = compiler.compile([str(Path(__file__).with_name("start.c"))])
+        objects = _compile_start(compiler)
         written = _write_c(compiled, work)
         flags = [flag for flag in written.extra_compile_args if flag != "-Werror"]
         units = _in_units(written.sources, work)
@@ -226,11 +239,19 @@ def _make_build() -> Build:
     return Build(BUILDS / key)
 
 
+def _compile_start(compiler: CCompiler) -> list[str]:
+    """Compile what starts the library; it comes first, because without tools mypyc need not run."""
+    try:
+        return compiler.compile([str(Path(__file__).with_name("start.c"))])
+    except CannotCompileError as error:
+        raise NoCompilerError(str(error)) from None  # such as no Python.h
+
+
 def _made_with() -> str:
     try:
         from mypy.version import __version__  # noqa: PLC0415 - only who compiles has it
     except ImportError as error:
-        raise CannotCompileError(f"no mypy: {error}") from None
+        raise NoCompilerError(f"no mypy: {error}") from None
     how = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.[pc]*")))
     return f"mypy {__version__}, {sha256(how).hexdigest()[:16]}"
 

@@ -13,6 +13,13 @@ from sim.compiled.finder import PURE, ROOT
 MODULE = "sim/sglang/version_rules.py"
 IMPORTED = "sim/core/declared.py"
 WHICH = "from sim.sglang import version_rules; from sim.compiled.finder import why_pure; "
+WHY_NOT = """
+from sim.compiled.build import CannotCompileError, build_of_sources
+try:
+    build_of_sources()
+except CannotCompileError as error:
+    print(repr(error))
+"""
 PATTERNS = f'[tool.servetwin.build]\ncompiled = ["{MODULE}"]\ninterpreted = []\n'
 
 
@@ -56,8 +63,10 @@ def sources(tmp_path):
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     tree = copy_of_package(tmp_path_factory.mktemp("compiled"))
-    if len(compile_again(tree)) > 1:
-        pytest.skip("nothing can be compiled here")
+    _, *failed = compile_again(tree)
+    if failed and "NoCompilerError" in run(tree, "-c", WHY_NOT).stdout:
+        pytest.skip(failed[0])
+    assert failed == []
     return tree
 
 
