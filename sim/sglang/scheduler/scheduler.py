@@ -230,7 +230,8 @@ class SglangScheduler(SglangServer):
             for request, known_end in self.storage.take_due(self.waiting.requests):
                 self.look_up(request, known_end)
         batch.turns.gather()
-        prefill.checkpoint_chunk()
+        if prefill.checkpoint_chunk(in_every_pass=not self.queues.decodes):
+            self.queues.chunk_cached()
         if self.queues.decodes:
             batch.merge_last_prefill(prefill.chunked)
             if self.drop_finished():

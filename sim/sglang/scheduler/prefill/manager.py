@@ -86,12 +86,21 @@ class PrefillManager:
             request.status = Status.ABORTED
             self._server.decision.aborted.append(request)
 
-    def checkpoint_chunk(self) -> None:
-        """The chunk that was launched last becomes the prefix of the next chunk (rule 14)."""
+    def checkpoint_chunk(self, *, in_every_pass: bool) -> bool:
+        """The chunk that was launched last becomes the prefix of the next chunk (rule 14).
+
+        `in_every_pass`: also in passes after one that has launched no chunk. Then the cache may get
+        the rest of a chunk, which was inserted up to a branch at first.
+
+        Returns whether the cache has got more of the request.
+        """
         request = self.chunked
-        if request is not None and request.extend_len > 0:
-            self._server.prefill_computed(request)
-            request.chunk_computed()
+        if request is None or not (in_every_pass or request.extend_len > 0):
+            return False
+        num_cached = request.kv.protected_len
+        self._server.prefill_computed(request)
+        request.chunk_computed()
+        return request.kv.protected_len > num_cached
 
     # ---- a pass --------------------------------------------------------------------------------
 

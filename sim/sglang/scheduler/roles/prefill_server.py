@@ -42,8 +42,8 @@ class PrefillQueues(Queues):
     Attributes:
         bootstrapping: the bootstrap queue, in order of arrival.
         held: the requests in flight.
-        passes_again: if a pass launches nothing, the next one follows at once, as it may see what
-            this one does not.
+        passes_again: if a pass launches nothing and nothing is in flight, the next one follows at
+            once, as it may see what this one does not.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue) -> None:
@@ -136,6 +136,14 @@ class PrefillQueues(Queues):
         self._num_refreshes = self.waiting.num_refreshes
         self.server.batch.is_full = False
 
+    def chunk_cached(self) -> None:
+        """`process_prefill_chunk` caches the chunked request in every pass, so there may be more.
+
+        The cache gets a chunk up to a branch first (`WindowPart.end_of_insertion`). The rest in the
+        next pass moves the request's lock: another window can be evicted for the next chunk.
+        """
+        self.passes_again = True
+
     @property
     def repeats(self) -> bool:
         """No: there are no decode steps to repeat."""
@@ -147,7 +155,8 @@ class PrefillQueues(Queues):
 
     @property
     def waits_for_partner(self) -> bool:
-        return bool(self.held or (self.bootstrapping and not self.waiting.requests))
+        waits = self.bootstrapping and not self.waiting.requests
+        return bool(self.held or waits or self.passes_again)
 
 
 Seen = TypeVar("Seen")

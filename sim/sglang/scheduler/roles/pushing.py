@@ -90,7 +90,7 @@ class PushPrefill(Role):
             self._free(self._sent | self._failed, now_ns, over)
         self._has_looked = False
         decided = engine.decide(now_ns)
-        if decided.batch is None and self._queues.passes_again:
+        while decided.batch is None and not engine.in_flight and self._queues.passes_again:
             over += decided.over
             self._free(self._sent | self._failed, now_ns, over)
             decided = engine.decide(now_ns)
@@ -113,7 +113,7 @@ class PushPrefill(Role):
         if self._failed:
             self._drop_failed(over)
         if self._agreement is None:
-            self._queues.passes_again = has_news and not self.engine.in_flight
+            self._queues.passes_again = has_news
             return
         gone = self._sent | self._failed
         self._agreement.send([rid for rid in self.sending if rid in gone])

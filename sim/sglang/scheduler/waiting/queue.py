@@ -356,6 +356,9 @@ class Queues:
     def begin_decision(self, num_missed_steps: int) -> None:
         """A decision begins. Rows that have just joined are not in `num_missed_steps` in flight."""
 
+    def chunk_cached(self) -> None:
+        """The prefix cache has got a chunk, or the rest of one, before the pass."""
+
     def end_decision(self) -> None:
         """The decision is made."""
 
