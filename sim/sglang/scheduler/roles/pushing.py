@@ -90,7 +90,7 @@ class PushPrefill(Role):
             self._free(self._sent | self._failed, now_ns, over)
         self._has_looked = False
         decided = engine.decide(now_ns)
-        while decided.batch is None and not engine.in_flight and self._queues.passes_again:
+        if decided.batch is None and not engine.in_flight and self._queues.passes_again:
             over += decided.over
             self._free(self._sent | self._failed, now_ns, over)
             decided = engine.decide(now_ns)
