@@ -34,6 +34,8 @@ class RequestSpec:
         session: the conversation that the request is a turn of, for routers; empty: there is none.
         warm_up: the request only warms the server up; no metric counts it.
         gives_up_ns: how long after its arrival the client gives up; None: it waits for ever.
+        calls_tool: its answer ends in a tool call. A scheduler may read it once the answer has
+            ended, as a server reads it out of the answer.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
@@ -49,6 +51,7 @@ class RequestSpec:
         session: str = "",
         warm_up: bool = False,
         gives_up_ns: int | None = None,
+        calls_tool: bool = False,
     ) -> None:
         self.rid = rid
         self.arrival_ns = arrival_ns
@@ -61,6 +64,7 @@ class RequestSpec:
         self.session = session
         self.warm_up = warm_up
         self.gives_up_ns = gives_up_ns
+        self.calls_tool = calls_tool
 
     def __repr__(self) -> str:
         known = {name: getattr(self, name) for name in ("priority", "ignore_eos", "session")}
@@ -81,4 +85,5 @@ class RequestSpec:
             self.session,
             self.warm_up,
             self.gives_up_ns,
+            self.calls_tool,
         )

@@ -268,6 +268,7 @@ class LiveRequests:
         if request.rid in self.ending:
             return self.end_unserved(request, request.end_status)
         request.status = Status.FINISHED
+        self.scheduler.finished(request, now_ns)
         return self._forget(request, now_ns)
 
     def end_unserved(self, request: Request, status: Status = Status.ABORTED) -> RequestRecord:

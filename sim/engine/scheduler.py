@@ -13,6 +13,7 @@ What the engine asks, and when. A family overrides what its rules need.
       a row's, row by row                    chunk_done, prompt_done, prefill_computed, verified
       a prompt's, on a prefill server        prefill_computed, hold; discard if it is given up
       a request ends with it                 in_order_of_end, give_back; withdraw if it waits
+        with a complete answer               finished
     equal decode steps are passed at once    repeats, decode_again, decoded_again
     a decision or a result shows its end     let_go, transfer_ended, lease_end_ns  (vLLM)
     a group is made of ranks                 join_ranks
@@ -235,6 +236,9 @@ class BaseScheduler(Generic[R]):
     def give_back(self, request: R) -> None:
         """A running request has ended: keep its cacheable KV, free the rest and its slot."""
         raise NotImplementedError
+
+    def finished(self, request: R, now_ns: int) -> None:
+        """A request has ended with a complete answer, and holds nothing any more."""
 
     def free_slot(self, request: R) -> None:
         """Free the slot of a request that holds no KV. It has left the batch, or is finished."""

@@ -12,7 +12,7 @@ from typing import Any
 from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.cache.tree.radix_node import LeafQueue, RadixNode
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
-from sim.sglang.policies.policy import BasePolicy, ChunkRoom, QueueView
+from sim.sglang.policies.policy import BasePolicy, ChunkRoom, Keeper, QueueView
 from sim.sglang.request import SglangRequest
 from sim.sglang.served import Served
 from sim.user.objects import ClassKind, FailAt, UserClass, UserObject, load_class, shown
@@ -49,6 +49,7 @@ class GuardedPolicy:
             user.get("cuts_while_chunked", BasePolicy.cuts_while_chunked)
         )
         self._limits_chunks = user.has("chunk_limit")
+        self.keeper: Keeper | None = self if user.has("keep_ns") else None
 
     def chunk_limit(
         self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
@@ -61,6 +62,12 @@ class GuardedPolicy:
                 "chunk_limit", f"{type(num_tokens).__name__}, not int or None"
             )
         return num_tokens
+
+    def keep_ns(self, request: SglangRequest, now_ns: int) -> int:
+        time_ns = self._user.call("keep_ns", request, now_ns)
+        if type(time_ns) is not int or time_ns < 0:
+            raise self._user.returned("keep_ns", f"{shown(time_ns)}, not an int of at least 0")
+        return min(time_ns, NEVER_AGES_NS)
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         # A tuple, so that the policy cannot change the queue itself.

@@ -10,6 +10,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.validation import ByKind, KeysError, StrictModel
 from sim.workload import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS
+from sim.workload.rng import draw_lognormal
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
 # With a smaller `cv` all gaps are equal in floating point, and its square may underflow.
@@ -103,7 +104,20 @@ class ExponentialThink(StrictModel):
     """The mean pause. Unit: s."""
 
 
-ThinkTime = Annotated[ConstantThink | ExponentialThink, ByKind()]
+class LognormalThink(StrictModel):
+    """A log-normally distributed pause: most are short, and a few are very long."""
+
+    kind: Literal["lognormal"]
+    mean: Annotated[float, Field(gt=0, le=1e9)]
+    """The mean pause, before `max`. Unit: s."""
+    cv: Annotated[float, Field(ge=0, le=MAX_CV)]
+    """Coefficient of variation, before `max`."""
+    max: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """Longer pauses become this one, as a tool that is stopped then. Without it: no limit. Unit:
+    s."""
+
+
+ThinkTime = Annotated[ConstantThink | ExponentialThink | LognormalThink, ByKind()]
 
 
 def draw_arrivals_ns(
@@ -138,6 +152,10 @@ def draw_think_ns(
             seconds = np.full(num_draws, float(think.value))
         case ExponentialThink():
             seconds = rng.exponential(think.mean, num_draws)
+        case LognormalThink():
+            seconds = draw_lognormal(think.mean, think.cv, num_draws, rng)
+            if think.max is not None:
+                seconds = np.minimum(seconds, think.max)
     return to_ns(seconds, key=key)
 
 

@@ -9,6 +9,7 @@ from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.validation import ByKind, KeysError, StrictModel
 from sim.workload import MAX_CV, MAX_OUTPUT_FACTOR, MAX_TOKENS
+from sim.workload.rng import draw_lognormal
 
 Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 _Mean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
@@ -141,9 +142,7 @@ def _draw(
         case UniformLength():
             return rng.integers(distribution.min, distribution.max, num_draws, endpoint=True)
         case LognormalLength():
-            variance = np.log1p(distribution.cv**2)
-            mu = np.log(distribution.mean) - variance / 2
-            return np.rint(rng.lognormal(mu, np.sqrt(variance), num_draws))
+            return np.rint(draw_lognormal(distribution.mean, distribution.cv, num_draws, rng))
         case GeometricLength():
             return rng.geometric(1 / distribution.mean, num_draws)
         case ChoiceLength():

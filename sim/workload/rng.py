@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from sim.core.arrays import Int64
+from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 
 
@@ -65,3 +65,10 @@ class TokenStreams:
         if self._next_block > _MAX_BLOCKS:
             raise InputError("needs more than 2**41 different blocks", key=("workload",))
         return places.astype(np.int64) + first
+
+
+def draw_lognormal(mean: float, cv: float, num_draws: int, rng: "np.random.Generator") -> Float64:
+    """Draws of a log-normal distribution with this mean and coefficient of variation."""
+    variance = np.log1p(cv**2)
+    draws: Float64 = rng.lognormal(np.log(mean) - variance / 2, np.sqrt(variance), num_draws)
+    return draws

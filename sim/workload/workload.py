@@ -290,12 +290,14 @@ class Chains:
         parent_row: for each chain, the row whose answer starts it as a sub-agent; -1: it is a
             client. None: all are clients.
         needs_tool: the rows whose pause is a tool's. None: none of them.
+        calls_tool: the rows whose answers end in a tool call. None: nothing is known of it.
     """
 
     offsets: Int64
     think_ns: Int64
     parent_row: Int64 | None = None
     needs_tool: NDArray[np.bool_] | None = None
+    calls_tool: NDArray[np.bool_] | None = None
 
     def clients(self) -> Int64:
         """The numbers of the chains that are clients."""
@@ -323,11 +325,15 @@ def closed_loop(
     """Clients with one request at a time, and those of their sub-agents. See `ClientGroup`."""
     started, numbers = chains.started_by(), chains.clients()
     needs_tool, think_ns, offsets = chains.needs_tool, chains.think_ns, chains.offsets
+    calls_tool = chains.calls_tool
 
     def turn(row: int) -> Turn:
         sub_agents = tuple(map(turns_of, started.get(row, ())))
         is_tool = needs_tool is not None and bool(needs_tool[row])
-        return Turn(think_ns.item(row), table.request(row, arrival_ns=0), sub_agents, is_tool)
+        request = table.request(row, arrival_ns=0)
+        if calls_tool is not None:
+            request.spec.calls_tool = bool(calls_tool[row])
+        return Turn(think_ns.item(row), request, sub_agents, is_tool)
 
     def turns_of(number: int) -> Sequence[Turn]:
         first, end = offsets.item(number), offsets.item(number + 1)

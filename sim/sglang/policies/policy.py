@@ -5,7 +5,7 @@ add it to POLICIES, and add a subclass of the contract suite in `sim.testing`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sim.sglang.cache.tree.radix_node import RadixNode
@@ -22,6 +22,7 @@ class QueueView(NamedTuple):
         deferred: ids (`id()`) of requests whose prefix an earlier waiting request will compute.
         processed_tokens: prefill tokens that the server has processed so far.
         running: the requests that decode.
+        kept: the sessions of which KV is kept now (`Keeper`).
     """
 
     now_ns: int
@@ -29,6 +30,7 @@ class QueueView(NamedTuple):
     deferred: frozenset[int]
     processed_tokens: int
     running: Sequence[SglangRequest] = ()
+    kept: Collection[str] = ()
 
 
 class ChunkRoom(NamedTuple):
@@ -51,6 +53,7 @@ class SchedulePolicy(Protocol):
         keeps_order: `order` never changes the queue, so it need not be called.
         cuts_while_chunked: while one prompt is prefilled chunk by chunk, a second prompt may be
             admitted in part, with the tokens that the first one leaves in the step.
+        keeper: says which requests' KV is kept when they have ended; None: no policy's business.
     """
 
     matches_prefixes: bool
@@ -58,6 +61,7 @@ class SchedulePolicy(Protocol):
     defers_shared_prefixes: bool
     keeps_order: bool
     cuts_while_chunked: bool
+    keeper: "Keeper | None"
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         """Return the same requests in a new order, without changing any of them.
@@ -71,6 +75,13 @@ class SchedulePolicy(Protocol):
         """The longest next chunk of the chunked request, in tokens. None: no such limit."""
 
 
+class Keeper(Protocol):
+    """Says how long KV is kept after its request has ended (`sim.sglang.scheduler.kept`)."""
+
+    def keep_ns(self, request: SglangRequest, now_ns: int) -> int:
+        """For how long a request's KV must not be evicted, now that it has finished; 0: it may."""
+
+
 class BasePolicy:
     """Defaults for all policies. A user's policy may derive from this class."""
 
@@ -79,6 +90,7 @@ class BasePolicy:
     defers_shared_prefixes = False
     keeps_order = False
     cuts_while_chunked = True
+    keeper: Keeper | None = None
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config

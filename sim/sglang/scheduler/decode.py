@@ -227,6 +227,9 @@ class DecodeManager:
     def _retract(self, running: SglangBatch) -> None:
         server, queues = self._server, self._queues
         decision = server.decision
+        largest = max([self._steps.num_new_pages_of([row]) for row in running.requests])
+        while not self._kv.can_decode(largest) and server.makes_room():
+            pass
         retracted, aborted = retract(
             self._config,
             self._kv,

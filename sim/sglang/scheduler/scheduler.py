@@ -25,6 +25,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.decode import DecodeManager
+from sim.sglang.scheduler.kept import KeptPrefixes
 from sim.sglang.scheduler.prefill.manager import PrefillManager
 from sim.sglang.scheduler.roles.decode_server import DecodeQueues
 from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
@@ -98,7 +99,9 @@ class SglangScheduler(SglangServer):
     ) -> None:
         """`steps`: what a decode step gives a row; None: one token."""
         super().__init__(config, kv, RowSteps(kv) if steps is None else steps)
-        self.waiting = WaitingQueue(config, kv, policy)
+        if policy.keeper is not None and kv.cache.enabled:
+            self.kept = KeptPrefixes(kv.cache, policy.keeper)
+        self.waiting = WaitingQueue(config, kv, policy, self.kept)
         self.limits = build_limits(config, self.waiting)
         self.has_limits = self.limits is not None or self.storage is not None
         self.queues = Queues(self, self.waiting, self.limits)
@@ -172,6 +175,10 @@ class SglangScheduler(SglangServer):
             requests += other.live_requests
         return requests
 
+    def finished(self, request: SglangRequest, now_ns: int) -> None:
+        if self.kept is not None:
+            self.kept.finished(request, now_ns)
+
     def discard(self, request: SglangRequest) -> None:
         """`_retire_aborted_prefill_result`: nothing of it is cached."""
         self.release(request)
@@ -184,6 +191,9 @@ class SglangScheduler(SglangServer):
         self.decision = decision
         self.has_dropped_rows = False
         self.now_ns = now_ns
+        if self.kept is not None and self.kept.expire(now_ns, self.queues.waiting_requests):
+            for batch in self.batches:
+                batch.is_full = False
         if self.takes_turns:
             in_flight = None  # No row of this micro-batch is in flight: their tokens are known.
         queues = self.queues
@@ -293,6 +303,8 @@ class SglangScheduler(SglangServer):
             next_ns = min(next_ns, change_ns)
         if self.limits is not None:
             next_ns = min(next_ns, self.limits.next_late_ns(self._live_requests()))
+        if self.kept is not None:
+            next_ns = min(next_ns, self.kept.next_ns)
         return next_ns
 
     @property

@@ -9,6 +9,8 @@ of all: the chunks of a prompt go into one micro-batch after another. docs/expla
 has the rules.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sim.core.batch import ForwardMode
@@ -23,6 +25,7 @@ from sim.engine.server_config import BOTH
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangDecision, SglangLaunch, SglangRequest
+from sim.sglang.scheduler.kept import KeptPrefixes
 
 
 class RowSteps:
@@ -185,6 +188,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
 
     Attributes:
         storage: what is below its host memory; None: nothing.
+        kept: prefixes of requests that have ended; None: the policy keeps none.
         mixes: rows decode in steps with prefill rows, too.
         steps: what a decode step gives a row: one token, or those of accepted drafts.
         batches: one, or those of a pipeline's micro-batches.
@@ -202,6 +206,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
         self.kv = kv
         self.storage = kv.storage
         self.rules = config.rules
+        self.kept: KeptPrefixes | None = None
         self.mixes = config.mixing
         self.steps = steps
         self.batches = [
@@ -265,6 +270,18 @@ class SglangServer(BaseScheduler[SglangRequest]):
         for request in self.take_dropped():
             request.status = Status.ABORTED
             self.decision.aborted.append(request)
+
+    def note_admitted(self, requests: Sequence[SglangRequest]) -> None:
+        """These requests are prefilled next; a chunked one may have been before."""
+        for request in requests:
+            if self.storage is not None:
+                self.storage.admitted(request)
+            if self.kept is not None:
+                self.kept.admitted(request)
+
+    def makes_room(self) -> bool:
+        """Let go of a kept prefix for requests that do not fit; False: there is none."""
+        return self.kept is not None and self.kept.make_room()
 
     # ---- batches -------------------------------------------------------------------------------
 

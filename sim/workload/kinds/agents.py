@@ -137,11 +137,15 @@ def build_agents(config: AgentsConfig, context: BuildContext) -> Workload:
     pause_ns[offsets[:num_sessions]] = (
         0 if config.arrivals is None else context.arrivals_ns(config.arrivals, num_sessions)
     )
+    # The first request of a chain follows no tool, so each call is followed by its own tool.
+    calls_tool = np.append(calls.is_tool[1:], False)
+    calls_tool[parent] = True
     chains = Chains(
         offsets=offsets,
         think_ns=pause_ns,
         parent_row=np.concatenate((np.full(num_sessions, _NOBODY), parent)),
         needs_tool=calls.is_tool,
+        calls_tool=calls_tool,
     )
     return closed_loop(table, chains, places=config.at_a_time, num_tools=config.tools)
 

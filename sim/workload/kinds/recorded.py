@@ -86,7 +86,12 @@ def _closed_loop(
     else:
         delay_ns = np.zeros(len(rows.arrival_ns), dtype=np.int64)
     delay_ns = delay_ns.copy()
-    chains = Chains(offsets=loop.offsets, think_ns=delay_ns, parent_row=loop.parent_row)
+    chains = Chains(
+        offsets=loop.offsets,
+        think_ns=delay_ns,
+        parent_row=loop.parent_row,
+        calls_tool=loop.calls_tool,
+    )
     begins = loop.offsets[chains.clients()]
     delay_ns[begins] = 0
     if config.at_a_time is None:

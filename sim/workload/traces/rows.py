@@ -34,12 +34,14 @@ class Sessions:
             its own part; the row itself: the own part is the whole prompt.
         parent_row: for each session, the row whose answer starts it as a sub-agent; -1: it is none.
             None: no session is.
+        calls_tool: the rows whose answers end in a tool call. None: the file does not say.
     """
 
     offsets: Int64
     pause_ns: Int64 | None
     history_row: Int64
     parent_row: Int64 | None = None
+    calls_tool: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from sim.workload.traces.rows import (
 )
 
 _SUB_AGENT = "subagent"
+_TOOL_CALL = "tool_use"  # why an answer ended
 _LOCAL, _GLOBAL = "local", "global"
 _OWN = 0  # in place of a sub-agent's number
 _NOBODY = -1
@@ -53,7 +54,7 @@ class _CallColumns:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        self.pauses, self.outputs = IntColumn(), IntColumn()
+        self.pauses, self.outputs, self.calls_tool = IntColumn(), IntColumn(), IntColumn()
         # The chain of each request, and of each chain the request that started it, or -1.
         self.chains, self.parents = IntColumn(), IntColumn()
         self.prompts: BlockColumn | None = None
@@ -113,6 +114,7 @@ class _CallColumns:
             return False
         self.pauses.append(call.pause_ns)
         self.outputs.append(num_output)
+        self.calls_tool.append(row.get("stop") == _TOOL_CALL)
         prompts.append(ids, num_input)
         return True
 
@@ -163,6 +165,7 @@ def read_weka(path: Path, *, limit: int | None) -> TraceRows:
             pause_ns=columns.pauses.to_numpy()[order],
             history_row=np.arange(num_rows),
             parent_row=np.where(parents < 0, _NOBODY, place[parents]),
+            calls_tool=columns.calls_tool.to_numpy()[order].astype(np.bool_),
         ),
         notes=left_out(columns.num_empty, "no output"),
     )

@@ -83,6 +83,14 @@ class PrefixCache:
         """Undo one `lock`."""
         raise NotImplementedError
 
+    def lock_with_parts(self, end: RadixNode) -> "PathLock":
+        """Protect what is on the device of a prefix, and what all parts need of it."""
+        raise NotImplementedError
+
+    def unlock_with_parts(self, lock: "PathLock") -> None:
+        """Undo a `lock_with_parts`."""
+        raise NotImplementedError
+
     def insert(
         self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
     ) -> tuple[RadixNode, int]:

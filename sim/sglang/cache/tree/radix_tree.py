@@ -182,7 +182,6 @@ class RadixTree(PrefixCache):
             current = current.parent
 
     def lock_with_parts(self, end: RadixNode) -> PathLock:
-        """Protect what is on the device of a prefix, and what all parts need of it."""
         held = end
         while not held.on_device:
             held = held.required_parent()

@@ -184,9 +184,7 @@ class PrefillManager:
         victims = self._admit_waiting(adder, continued)
         joining = [request for request in adder.admitted if request is not continued]
         waiting.leave(joining)
-        if server.storage is not None:
-            for request in adder.admitted:
-                server.storage.admitted(request)
+        server.note_admitted(adder.admitted)
         if self.static is not None:
             self.static.note_admitted(len(joining))
         for victim in victims:
@@ -324,6 +322,8 @@ class PrefillManager:
         """
         may_go_on = may_go_on or decision.takes_out or self._server.has_dropped_rows
         if self.chunked is not None:
+            if not may_go_on and self._server.makes_room():
+                return now_ns
             error = None if may_go_on else self._kv.error_if_stuck(self.chunked)
             if error is not None:
                 raise error
@@ -333,6 +333,8 @@ class PrefillManager:
             if start_ns > now_ns:
                 return start_ns
         if not may_go_on:
+            if self._server.makes_room():
+                return now_ns
             # Nothing can change before the next pass, so that pass would admit nothing, too.
             raise self._kv.error_if_stuck(self._waiting.requests[0]) or InvariantError(
                 f"{len(self._waiting)} requests wait, none runs and none can be admitted"

@@ -16,6 +16,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import ChunkRoom, QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
+from sim.sglang.scheduler.kept import KeptPrefixes
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.waiting.fairness import (
     AgingQueue,
@@ -43,10 +44,18 @@ class WaitingQueue:
             at or after this time must order the queue anew.
     """
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: SchedulePolicy) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        policy: SchedulePolicy,
+        prefixes: KeptPrefixes | None = None,
+    ) -> None:
+        """`prefixes`: those that the policy keeps; None: none."""
         self._config = config
         self._kv = kv
         self._policy = policy
+        self._prefixes = prefixes
         self._keeps_order = policy.keeps_order
         self._fairness = build_fairness(config.fairness, config.own_rule("fairness"))
         self._bounded = self._fairness if isinstance(self._fairness, BoundedWait) else None
@@ -162,7 +171,9 @@ class WaitingQueue:
         if policy.matches_prefixes:
             deferred = self._match_prefixes(defer=policy.defers_shared_prefixes)
         if not self._keeps_order:
-            view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens, running)
+            kept = frozenset[str]() if self._prefixes is None else self._prefixes.sessions
+            tokens = self.processed_tokens
+            view = QueueView(now_ns, self._kv.cache.root, deferred, tokens, running, kept)
             self.requests = policy.order(self.requests, view)
         if not policy.matches_prefixes:
             self._refresh_prefixes()
