@@ -4,7 +4,8 @@ An agent's program is its session: requests, each but the last of which ends in 
 Programs in order is first come, first served by when the program's first request came. The two
 rules below go by that order, and say for how long KV is kept after an answer that calls a tool.
 
-Continuum: requests whose KV is kept go before all others. KV is kept for the time t with the largest
+Continuum: requests whose KV is kept go before all others. KV is kept for the time t with the
+largest
 
     P(the tool takes at most t) x (queue x eta + prefill) - t
 

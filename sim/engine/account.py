@@ -78,8 +78,9 @@ def kept_by(engine: EngineCore) -> str:
     """What an engine keeps of requests that have all ended; empty: nothing.
 
     It may keep what it would let go of if it looked: a server of vLLM 0.19 that has nothing else to
-    do looks for no ends of transfers.
+    do looks for no ends of transfers. What it keeps for requests to come is let go of.
     """
+    engine.scheduler.let_kept_go()
     unseen = engine.role.unseen
     kept = [rid for rid in engine.requests if rid not in unseen]
     if kept or engine.in_flight:

@@ -240,6 +240,9 @@ class BaseScheduler(Generic[R]):
     def finished(self, request: R, now_ns: int) -> None:
         """A request has ended with a complete answer, and holds nothing any more."""
 
+    def let_kept_go(self) -> None:
+        """No further request will come: what is kept for such requests is let go of."""
+
     def free_slot(self, request: R) -> None:
         """Free the slot of a request that holds no KV. It has left the batch, or is finished."""
         if not request.in_running_batch:

@@ -24,6 +24,9 @@ POLICIES = [
     "vtc:VirtualTokenCounter",
     "drr:DeficitRoundRobin",
     "dlpm:DeficitLongestPrefixMatch",
+    "tool_calls:ProgramsInOrder",
+    "tool_calls:InferCept",
+    "tool_calls:Continuum",
 ]
 ADMISSION = "past_future:PastFuture"
 

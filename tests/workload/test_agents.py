@@ -103,6 +103,21 @@ def test_what_sub_agents_report_is_the_next_text_of_their_parent(tmp_path_factor
             assert len(ids(following.request)) - said == max(1, reports)
 
 
+@given(seed=st.integers(0, 10**6), compacts=st.booleans())
+def test_an_answer_calls_a_tool_if_a_tool_or_sub_agents_follow(tmp_path_factory, seed, compacts):
+    """A person follows the last answer of a task, nobody that of a session or of a sub-agent."""
+    section = (
+        SECTION | {"sub_agents": SUB_AGENTS} | ({"compaction": COMPACTION} if compacts else {})
+    )
+    config = AgentsConfig.model_validate(section)
+    workload = build_workload(config, seed=seed, base_dir=tmp_path_factory.getbasetemp())
+    for turns in chains_of(workload):
+        for before, after in pairwise(turns):
+            calls_tool = after.needs_tool or bool(before.sub_agents)
+            assert before.request.spec.calls_tool == calls_tool
+        assert not turns[-1].request.spec.calls_tool
+
+
 @given(seed=st.integers(0, 10**6), above=st.integers(60, 250))
 def test_a_summary_takes_the_place_of_a_long_conversation(tmp_path_factory, seed, above):
     """Prompts stay below the size; the one that asks for the summary has the conversation."""

@@ -101,6 +101,14 @@ def test_think_exponential_has_the_stated_mean_and_spread():
     assert drawn.std() == pytest.approx(2e9, rel=0.03)
 
 
+def test_think_lognormal_has_the_stated_mean_and_spread_up_to_its_limit():
+    pauses_s = think_ns(kind="lognormal", mean=2, cv=1.5) / 1e9
+    assert np.mean(pauses_s) == pytest.approx(2, rel=0.03)
+    assert np.std(pauses_s) / np.mean(pauses_s) == pytest.approx(1.5, rel=0.1)
+    limited_s = think_ns(kind="lognormal", mean=2, cv=1.5, max=3) / 1e9
+    assert np.array_equal(limited_s, np.minimum(pauses_s, 3))
+
+
 def test_think_constant_is_the_value():
     """There is no randomness, and 0 is allowed."""
     assert set(think_ns(kind="constant", value=0.25)) == {250_000_000}

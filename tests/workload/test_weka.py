@@ -167,3 +167,14 @@ def test_weka_folder_without_traces_is_refused(error_of, tmp_path):
     (tmp_path / "empty").mkdir()
     reason = "empty: holds no file that ends in .json, .jsonl, .json.gz, .jsonl.gz"
     assert error_of("weka", [], path="empty") == reason
+
+
+def test_weka_answers_end_in_a_tool_call_if_they_stopped_for_one(trace):
+    calls = [
+        call(0, stop="tool_use"),
+        call(9, stop="end_turn"),
+        call(20, stop="tool_use"),
+        call(30),
+    ]
+    (turns,) = trace("weka", [session(*calls)]).clients
+    assert [turn.request.spec.calls_tool for turn in turns] == [True, False, True, False]

@@ -224,17 +224,28 @@ class DecodeManager:
         self._kv.begin_decode(running.requests)
         self._steps.begin(running)
 
+    def _make_room(self, num_pages: int) -> None:
+        """The last row needs so many pages: let kept prefixes go for it."""
+        while not self._kv.can_decode(num_pages) and self._server.makes_room():
+            pass
+
     def _retract(self, running: SglangBatch) -> None:
         server, queues = self._server, self._queues
         decision = server.decision
-        largest = max([self._steps.num_new_pages_of([row]) for row in running.requests])
-        while not self._kv.can_decode(largest) and server.makes_room():
-            pass
+        most_pages = max([self._steps.num_new_pages_of([row]) for row in running.requests])
+
+        def release(request: SglangRequest, num_left: int) -> None:
+            server.release_for_later(request, num_left)
+            if num_left == 1:
+                self._make_room(most_pages)
+
+        if len(running) == 1:
+            self._make_room(most_pages)
         retracted, aborted = retract(
             self._config,
             self._kv,
             running,
-            server.release_for_later,
+            release,
             self._steps.num_new_pages_of,
             queues.num_known_outputs,
             queues.keeps_kv,

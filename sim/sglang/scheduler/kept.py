@@ -9,6 +9,9 @@ go
 * when a request of its session is admitted that begins with it,
 * when nothing runs, and what waits, or the last running request, would not fit beside it. Then the
   one that would be kept longest goes first.
+
+When one is let go, or a request of its session arrives, the next decision makes a pass, however
+full the batch was (rule 7).
 """
 
 from collections.abc import Iterable

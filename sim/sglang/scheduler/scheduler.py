@@ -130,6 +130,13 @@ class SglangScheduler(SglangServer):
 
     def enter(self, request: SglangRequest) -> None:
         self.queues.enter(request)
+        if self.kept is not None and request.spec.session in self.kept.sessions:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """What did not fit may fit now."""
+        for batch in self.batches:
+            batch.is_full = False
 
     def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
         """A waiting request is gone at once, a chunked one with the next decision (rule 21).
@@ -179,6 +186,10 @@ class SglangScheduler(SglangServer):
         if self.kept is not None:
             self.kept.finished(request, now_ns)
 
+    def let_kept_go(self) -> None:
+        while self.makes_room():
+            pass
+
     def discard(self, request: SglangRequest) -> None:
         """`_retire_aborted_prefill_result`: nothing of it is cached."""
         self.release(request)
@@ -192,8 +203,7 @@ class SglangScheduler(SglangServer):
         self.has_dropped_rows = False
         self.now_ns = now_ns
         if self.kept is not None and self.kept.expire(now_ns, self.queues.waiting_requests):
-            for batch in self.batches:
-                batch.is_full = False
+            self._look_again()
         if self.takes_turns:
             in_flight = None  # No row of this micro-batch is in flight: their tokens are known.
         queues = self.queues
