@@ -100,6 +100,24 @@ def in_time_pct(tenant: str, ttft_s: float) -> Figure:
     return figure
 
 
+def session_s(percent: float | None = None) -> Figure:
+    """A percentile, or the mean, of how long sessions last: from the first request to the end."""
+
+    def figure(run: Run) -> float:
+        requests = run.log.requests
+        names, session = np.unique(
+            [rid.partition("-")[0] for rid in requests.rid], return_inverse=True
+        )
+        begin_ns = np.full(len(names), np.iinfo(np.int64).max)
+        end_ns = np.zeros(len(names), dtype=np.int64)
+        np.minimum.at(begin_ns, session, requests.arrival_ns)
+        np.maximum.at(end_ns, session, requests.finish_ns)
+        times_s = (end_ns - begin_ns) / 1e9
+        return float(np.mean(times_s) if percent is None else np.percentile(times_s, percent))
+
+    return figure
+
+
 def service_gap(until_s: int, every_s: int) -> Figure:
     """The largest difference between the service of two tenants, in thousands of tokens.
 
@@ -185,6 +203,16 @@ TABLES: Mapping[str, Table] = {
             Column("median s", metric("median_e2e_latency_ms", 1e-3), 1),
             Column("p99 s", metric("p99_e2e_latency_ms", 1e-3), 1),
             Column("tokens/s", metric("output_throughput")),
+        ]
+    ),
+    "tool-calls": Table(
+        [
+            Column("mean session s", session_s()),
+            Column("change %", session_s(), 1, is_change=True),
+            Column("p95 s", session_s(95)),
+            Column("hit rate %", metric("cache_hit_rate_pct"), 1),
+            Column("requests/s", metric("request_throughput"), 2),
+            Column("retractions", metric("retractions")),
         ]
     ),
     "long-answers": Table(
