@@ -10,12 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from sim.engine.scheduler import NEVER_AGES_NS
+from sim.engine.server_config import BOTH
 from sim.sglang.cache.tree.radix_node import LeafQueue, RadixNode
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import BasePolicy, ChunkRoom, Keeper, QueueView
 from sim.sglang.request import SglangRequest
 from sim.sglang.served import Served
-from sim.user.objects import ClassKind, FailAt, UserClass, UserObject, load_class, shown
+from sim.user.objects import (
+    ClassKind,
+    FailAt,
+    UserClass,
+    UserObject,
+    fail_at_key,
+    load_class,
+    shown,
+)
 
 _CONFIG = "SchedulerConfig"
 POLICY = ClassKind("policy", _CONFIG, {"order": "waiting, view"})
@@ -183,6 +192,24 @@ def load_user_rules(section: object, folder: Path, fail_at: FailAt) -> UserRules
             if isinstance(value, UserClass)
         }
     )
+
+
+def check_keeper(config: SchedulerConfig, fail_at: FailAt = fail_at_key) -> None:
+    """Refuse a policy that keeps KV where that is not simulated.
+
+    Raises InputError: the server has a second pool, or another role.
+    """
+    policy = config.own_rule("schedule_policy")
+    if policy is None or policy.keeper is None:
+        return
+    for is_so, what in (
+        (config.window is not None, "windows"),
+        (config.states is not None, "states"),
+        (config.role != BOTH, f"servers of role {config.role}"),
+    ):
+        if is_so:
+            reason = f"its keep_ns is not simulated with {what}"
+            raise fail_at(("scheduler", "schedule_policy"), reason)
 
 
 def _permuted(

@@ -24,6 +24,7 @@ POLICIES = [
     "vtc:VirtualTokenCounter",
     "drr:DeficitRoundRobin",
     "dlpm:DeficitLongestPrefixMatch",
+    "open_sessions:OpenSessions",
     "tool_calls:ProgramsInOrder",
     "tool_calls:InferCept",
     "tool_calls:Continuum",

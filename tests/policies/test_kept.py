@@ -179,3 +179,24 @@ def test_time_that_is_none_is_one_line(scenario, answer):
     path = scenario({"kind": "talk:Conversation"}, text, schedule_policy="keeps:Keeps")
     with pytest.raises(InputError, match="keep_ns"):
         simulate_both_ways(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ({"sliding_window": 10, "page_size": 1}, "windows"),
+        ({"max_mamba_cache_size": 40, "disable_radix_cache": False}, "states"),
+    ],
+)
+def test_second_pools_are_not_simulated_with_kept_kv(scenario, keys, what):
+    path = scenario({"kind": "talk:Conversation"}, schedule_policy="keeps:Keeps", **keys)
+    with pytest.raises(InputError, match=f"keep_ns is not simulated with {what}"):
+        simulate_both_ways(path)
+
+
+def test_other_roles_are_not_simulated_with_kept_kv(scenario):
+    pools = {"one": {"role": "prefill"}, "two": {"role": "decode"}}
+    top = {"pools": pools, "transfer": {"bandwidth_gb_s": 1, "latency_s": 0}, "model": "tiny"}
+    path = scenario({"kind": "talk:Conversation"}, top=top, schedule_policy="keeps:Keeps")
+    with pytest.raises(InputError, match="keep_ns is not simulated with servers of role prefill"):
+        simulate_both_ways(path)

@@ -86,6 +86,10 @@ def with_role(
     _check_one_role(section, role)
     method = load_balance_method(section.load_balance_method, role)
     config = replace(config, role=role, load_balance_method=method)
+    if config.user.schedule_policy is not None:
+        from sim.sglang.user_rules import check_keeper  # noqa: PLC0415 - most runs have none
+
+        check_keeper(config)
     if role != DECODE:
         return config
     check_drafts_of_decode_server(section)

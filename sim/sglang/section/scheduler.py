@@ -209,9 +209,11 @@ class SglangSection(SglangKeys):
     def with_user_code(
         self, config: SchedulerConfig, base_dir: Path, fail_at: FailAt
     ) -> SchedulerConfig:
-        from sim.sglang.user_rules import load_user_rules  # noqa: PLC0415 - most runs have none
+        # Most runs have none.
+        from sim.sglang.user_rules import check_keeper, load_user_rules  # noqa: PLC0415
 
         config = replace(config, user=load_user_rules(self, base_dir, fail_at))
+        check_keeper(config, fail_at)
         return with_engine(self.engine, config, base_dir, fail_at)
 
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:

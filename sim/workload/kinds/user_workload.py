@@ -61,8 +61,8 @@ class Traffic:
             output_tokens: how many tokens the request will generate.
             arrival_s: when it is sent. A closed-loop client sends its requests by `turn` instead.
             fields: further fields of `RequestSpec`: `rid` (else a number), `tenant`, `session`,
-                `priority`, `predicted_output_tokens`, `ignore_eos`, and `max_new_tokens` (else
-                `output_tokens`).
+                `priority`, `predicted_output_tokens`, `ignore_eos`, `calls_tool`, and
+                `max_new_tokens` (else `output_tokens`).
         """
         parts = [(self.text(), prompt)] if isinstance(prompt, int | np.integer) else prompt
         segments = tuple((operator.index(text), operator.index(num)) for text, num in parts)
