@@ -324,8 +324,7 @@ class PrefillManager:
         if self.chunked is not None:
             if not may_go_on and self._server.makes_room():
                 return now_ns
-            error = None if may_go_on else self._kv.error_if_stuck(self.chunked)
-            if error is not None:
+            if not may_go_on and (error := self._kv.error_if_stuck(self.chunked)) is not None:
                 raise error
             return None
         if self.static is not None:
