@@ -49,6 +49,8 @@ class Family:
         decodes_after_prefill: a decode server gets a request when its prompt is computed, not when
             it arrives.
         send_queues: queues of a server for KV that it sends; 0: none waits for another.
+        host_memory_keys: the section's keys that give a server host memory for KV.
+        storage_keys: the section's key paths that let it use a store below that.
     """
 
     name: ClassVar[str]
@@ -59,6 +61,8 @@ class Family:
     rows_key: ClassVar[str]
     decodes_after_prefill: ClassVar[bool] = False
     send_queues: ClassVar[int] = 0
+    host_memory_keys: ClassVar[Sequence[str]] = ()
+    storage_keys: ClassVar[Sequence[str]] = ()
 
     def policies(self) -> tuple[str, ...]:
         """The orders of the waiting queue that have names, first come, first served first."""
@@ -180,6 +184,20 @@ class Family:
         may need pools of their own; empty: none.
         """
         raise NotImplementedError
+
+    def host_memory(self, size_gb: float, *, num_gpus: int, num_ranks: int) -> dict[str, float]:
+        """The section's key paths and values that give a server so much host memory for KV.
+
+        Raises InputError: its servers have none, or not in this size.
+        """
+        raise InputError(f"host memory for KV is not simulated for family {self.name}")
+
+    def check_storage(self, *, has_host_memory: bool) -> None:
+        """Raise InputError if its servers cannot use a store."""
+        if not self.storage_keys:
+            raise InputError(f"a store for KV is not simulated for family {self.name}")
+        if not has_host_memory:
+            raise InputError(f"{self.title} has a store for KV only below host memory")
 
     def engine_log(self) -> "EngineLog | None":
         """A new reader of the lines of a server's own log; None: there is none."""

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from sim.families import FAMILIES
 from sim.latency.config import NumGpus
+from sim.scenario.memory_section import MemorySection
 from sim.validation import ByKind, KeysError, StrictModel
 from sim.workload import MAX_RATE_RPS
 
@@ -275,6 +276,8 @@ class PlanSection(JudgedSection):
     disaggregated: DisaggregatedSection | None = None
     """Try disaggregated servers, too: every number of each kind, and every pair of degrees.
     Without it: only servers that do both."""
+    memory: MemorySection | None = None
+    """Try host memory and stores for KV, too. Without it: the scenario's own."""
     rate_rps: Annotated[float, Field(gt=0, le=MAX_RATE_RPS)] | None = None
     """The traffic is sped up or slowed down to this rate. Without it: the workload as it is. Unit:
     requests/s."""
@@ -315,6 +318,11 @@ class PlanSection(JudgedSection):
         unpriced = [name for name, kind in self.gpus.items() if kind.price_per_hour is None]
         if unpriced and len(unpriced) < len(self.gpus):
             raise KeysError(f"{unpriced[0]} has no price_per_hour, other GPUs have one", "gpus")
+        if self.memory is not None and self.disaggregated is not None:
+            reason = "memory is not simulated together with disaggregated"
+            raise KeysError(reason, "memory", "disaggregated")
+        if unpriced and self.memory is not None:
+            raise KeysError(f"{unpriced[0]} has no price_per_hour, but memory has prices", "gpus")
         return self
 
     @model_validator(mode="after")

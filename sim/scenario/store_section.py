@@ -88,6 +88,11 @@ class StoreSection(StrictModel):
                 )
         return self
 
+    @property
+    def has_capacity(self) -> bool:
+        """Whether its size is given."""
+        return self.capacity_gb is not None or self.capacity_tokens is not None
+
     def settings(self, page_size: int, model: "ModelShape | None") -> StoreSettings:
         """The settings for servers with pages of this many tokens.
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from sim.core.errors import InputError
 from sim.engine.server_config import DECODE, PREFILL
 from sim.family import Family, in_module
 from sim.sglang.results import FORMATS
@@ -46,6 +47,8 @@ class SglangFamily(Family):
     policy_key = "schedule_policy"
     step_tokens_key = "chunked_prefill_size"
     send_queues = 4
+    host_memory_keys = ("host_cache",)
+    storage_keys = ("host_cache.storage",)
     launch_command = in_module("sim.sglang.launch_flags:sglang_launch")
     parallel_flags = in_module("sim.sglang.launch_flags:sglang_parallel")
     role_flags = in_module("sim.sglang.launch_flags:role_flags")
@@ -110,6 +113,16 @@ class SglangFamily(Family):
         from sim.sglang.scheduler.ranks import SglangRanks
 
         return SglangRanks(engines, config.load_balance_method)
+
+    def host_memory(self, size_gb: float, *, num_gpus: int, num_ranks: int) -> dict[str, float]:
+        """Whole GB for each GPU, as `--hicache-size` has it."""
+        size_of_gpu = size_gb / num_gpus
+        if not size_of_gpu.is_integer():
+            raise InputError(
+                f"{size_gb:g} GB of DRAM are {size_of_gpu:g} GB for each GPU, but --hicache-size"
+                " takes whole GB"
+            )
+        return {"host_cache.size_gb": int(size_of_gpu)}
 
     def metric_names(self) -> Mapping[str, str]:
         from sim.sglang.log import METRIC_NAMES

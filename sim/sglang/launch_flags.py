@@ -46,7 +46,11 @@ DELAYER_OPTIONS = {
 EVICTION_CONFIG = "radix-eviction-policy-config"
 # Flags of host memory: the switch, and options by key of the section `host_cache`.
 HOST_CACHE_SWITCH = "enable-hierarchical-cache"
-HOST_CACHE_OPTIONS = {"ratio": "hicache-ratio", "write_policy": "hicache-write-policy"}
+HOST_CACHE_OPTIONS = {
+    "ratio": "hicache-ratio",
+    "size_gb": "hicache-size",
+    "write_policy": "hicache-write-policy",
+}
 _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first",
                     "routing-key")  # fmt: skip
 _SGLANG_EVICTION = ("lru", "lfu", "slru", "tlru", "priority")
@@ -141,7 +145,9 @@ def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
     if host_cache is None:
         return []
     flags = [f"--{HOST_CACHE_SWITCH}"]
-    if host_cache.capacity_tokens is None:
+    if host_cache.size_gb is not None:
+        flags.append(f"--{HOST_CACHE_OPTIONS['size_gb']} {host_cache.size_gb}")
+    elif host_cache.capacity_tokens is None:
         ratio = DEFAULT_RATIO if host_cache.ratio is None else host_cache.ratio
         flags.append(f"--{HOST_CACHE_OPTIONS['ratio']} {ratio}")
     flags.append(f"--{HOST_CACHE_OPTIONS['write_policy']} {host_cache.write_policy}")

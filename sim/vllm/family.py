@@ -48,6 +48,7 @@ class VllmFamily(Family):
     result_formats = _FORMATS
     policy_key = "scheduling_policy"
     step_tokens_key = "max_num_batched_tokens"
+    host_memory_keys = ("kv_offloading_size", "kv_offloading")
     launch_command = in_module("sim.vllm.launch_flags:vllm_launch")
     parallel_flags = in_module("sim.vllm.launch_flags:vllm_parallel")
     read_launch = in_module("sim.vllm.read_launch:read_vllm_launch")
@@ -59,6 +60,10 @@ class VllmFamily(Family):
     measured_pool = in_module("sim.vllm.log:vllm_measured_pool")
     metrics = in_module("sim.vllm.log:vllm_metrics")
     check = in_module("sim.vllm.check:check_vllm_memory")
+
+    def host_memory(self, size_gb: float, *, num_gpus: int, num_ranks: int) -> dict[str, float]:
+        """GiB for all GPUs of a rank, as `--kv-offloading-size` has it."""
+        return {"kv_offloading_size": size_gb * 1e9 / 2**30 / num_ranks}
 
     def policies(self) -> tuple[str, ...]:
         return "fcfs", "priority"

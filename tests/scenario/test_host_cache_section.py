@@ -60,6 +60,15 @@ def test_host_cache_capacity_and_policy(valid_text, keys, settings):
     assert settings_of(valid_text, load_tokens_per_s=1e6, **keys) == settings
 
 
+@pytest.mark.parametrize(("tp", "num_gb"), [(1, 3), (2, 6)])
+def test_host_cache_size_in_bytes_is_that_of_each_gpu(valid_text, tp, num_gb):
+    """Whole pages of 16 tokens and one more, as SGLang makes of --hicache-size."""
+    overrides = [*MODEL, f"latency={{kind: roofline, tp: {tp}}}", "hardware=h100-sxm"]
+    section = loaded(valid_text, overrides, size_gb=3, load_tokens_per_s=1e6).scenario
+    found = build_scheduler_config(section).host_cache
+    assert found.capacity_tokens == num_gb * 10**9 // BYTES_PER_TOKEN // 16 * 16 + 16
+
+
 def test_host_cache_absent_is_none(valid_text):
     """And the latency model is the scenario's own."""
     built = build(load_scenario_text(valid_text))
@@ -98,6 +107,10 @@ REFUSED = [
      f"host_cache: load_bandwidth_gb_s and load_tokens_per_s set the same speed: {NOT_BOTH}"),
     (FAST | {"ratio": 2, "capacity_tokens": 100},
      f"host_cache: ratio and capacity_tokens set the same size: {NOT_BOTH}"),
+    (FAST | {"ratio": 2, "size_gb": 100},
+     f"host_cache: ratio and size_gb set the same size: {NOT_BOTH}"),
+    (FAST | {"size_gb": 1.5}, "host_cache.size_gb: must be a whole number, got 1.5"),
+    (FAST | {"size_gb": 2}, "host_cache.size_gb: needs a model whose shape is known"),
     ({"load_bandwidth_gb_s": 50},
      ("host_cache.load_bandwidth_gb_s needs the model, which says how many bytes a token has:"
       " give load_tokens_per_s without one")),

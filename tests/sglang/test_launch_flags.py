@@ -143,6 +143,7 @@ def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
             ["--hicache-ratio 4.0", "--hicache-write-policy write_back"],
             (),
         ),
+        ({"size_gb": 64}, ["--hicache-size 64", "--hicache-write-policy write_through"], ()),
         (
             {"capacity_tokens": 5000, "load_back_threshold_tokens": 64},
             ["--hicache-write-policy write_through"],

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
+from sim.latency.kv_memory import kv_bytes
 from sim.latency.wrappers import LoadTimes
 from sim.sglang.cache.settings import HostCacheSettings
 from sim.sglang.section.storage import StorageSection
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # SGLang 0.5.23's default of `--hicache-ratio`.
 DEFAULT_RATIO = 2.0
+_SIZES = ("ratio", "capacity_tokens", "size_gb")
 # Without a model; see the keys.
 _WINDOW_SHARE = 0.5
 _STATE_TOKENS = 100.0
@@ -32,11 +34,13 @@ class HostCacheSection(StrictModel):
     """
 
     capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None
-    """Size, floored to whole pages. At least `page_size`. Not together with `ratio`. Unit:
-    tokens."""
+    """Size, floored to whole pages. At least `page_size`. Not together with `ratio` or `size_gb`.
+    Unit: tokens."""
     ratio: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    """Size as a multiple of the pool; SGLang adds a page. 2.0 if neither this nor
-    `capacity_tokens` is given. Unit: factor."""
+    """Size as a multiple of the pool; SGLang adds a page. 2.0 if no size is given. Unit: factor."""
+    size_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    """Size in bytes, for each GPU; SGLang adds a page. Needs a `model` whose layers have neither
+    windows nor states. Unit: GB, that is 10**9 bytes."""
     write_policy: Literal["write_through", "write_through_selective", "write_back"] = (
         "write_through"
     )
@@ -68,11 +72,10 @@ class HostCacheSection(StrictModel):
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
-        if self.capacity_tokens is not None and self.ratio is not None:
+        sizes = [key for key in _SIZES if getattr(self, key) is not None]
+        if len(sizes) > 1:
             raise KeysError(
-                "ratio and capacity_tokens set the same size: give one of them, not both",
-                "ratio",
-                "capacity_tokens",
+                f"{sizes[0]} and {sizes[1]} set the same size: give one of them, not both", *sizes
             )
         if self.load_bandwidth_gb_s is None and self.load_tokens_per_s is None:
             raise ValueError("needs load_bandwidth_gb_s or load_tokens_per_s")
@@ -88,9 +91,11 @@ class HostCacheSection(StrictModel):
     def settings(self, pool_tokens: int, page_size: int) -> HostCacheSettings:
         """The settings for a server with a pool of `pool_tokens` tokens.
 
+        With `size_gb` there is one page, until `sized` knows the model.
+
         Raises InputError: host memory has no room for a page.
         """
-        capacity = self.capacity_tokens
+        capacity = page_size if self.size_gb is not None else self.capacity_tokens
         if capacity is None:
             # Whole pages and one more, as in SGLang 0.5.23 (mem_cache/pool_host/base.py).
             capacity = int(pool_tokens * self._ratio(pool_tokens)) // page_size * page_size
@@ -112,6 +117,26 @@ class HostCacheSection(StrictModel):
         if self.capacity_tokens is not None:
             return self.capacity_tokens / pool_tokens
         return DEFAULT_RATIO if self.ratio is None else self.ratio
+
+    def sized(
+        self, settings: HostCacheSettings, model: "ModelShape | None", tp: int, page_size: int
+    ) -> HostCacheSettings:
+        """The settings with the size that `size_gb` of each of `tp` GPUs make.
+
+        Whole pages and one more, as in SGLang 0.5.23 (mem_cache/pool_host/base.py).
+
+        Raises InputError: the model is not known, or not all of its layers keep every token.
+        """
+        if self.size_gb is None:
+            return settings
+        sizes = None if model is None else kv_bytes(model, tp)
+        if sizes is None or sizes.windows or sizes.per_request:
+            what = "needs a model whose shape is known"
+            if sizes is not None:
+                what = "is not simulated for models with windows or states: give ratio"
+            raise InputError(what, key=("scheduler", "host_cache", "size_gb"))
+        num_tokens = int(self.size_gb * 10**9 * tp) // sizes.per_token
+        return replace(settings, capacity_tokens=(num_tokens // page_size + 1) * page_size)
 
     def with_copy_times(
         self, settings: HostCacheSettings, model: "ModelShape | None", tp: int, *, has_windows: bool

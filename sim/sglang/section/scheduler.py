@@ -182,8 +182,13 @@ class SglangSection(SglangKeys):
     ) -> SchedulerConfig:
         if config.host_cache is None or self.host_cache is None:
             return config
+        drafts, model = self.drafts, find_model()
+        if self.host_cache.size_gb is not None and drafts and drafts.drafter != "nothing":
+            reason = "is not simulated with a drafter, whose KV takes a part of it: give ratio"
+            raise InputError(reason, key=("scheduler", "host_cache", "size_gb"))
+        sized = self.host_cache.sized(config.host_cache, model, num_devices, config.page_size)
         host_cache = self.host_cache.with_copy_times(
-            config.host_cache, find_model(), num_devices, has_windows=config.window is not None
+            sized, model, num_devices, has_windows=config.window is not None
         )
         return replace(config, host_cache=host_cache)
 
@@ -328,6 +333,9 @@ class SglangSection(SglangKeys):
         if self.prefill_delayer is not None:
             reason = "needs overlap scheduling, which latency.pp above 1 does not have"
             raise InputError(reason, key=("scheduler", "prefill_delayer"))
+        if self.host_cache is not None and self.host_cache.size_gb is not None:
+            reason = "is not simulated with latency.pp above 1: give ratio"
+            raise InputError(reason, key=("scheduler", "host_cache", "size_gb"))
         return replace(config, disable_overlap_schedule=True, micro_batches=num_stages)
 
     def refuses_stages(self, role: str) -> str | None:

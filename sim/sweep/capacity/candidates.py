@@ -5,13 +5,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
+from sim.core.errors import InputError
 from sim.engine.server_config import DECODE, PREFILL
-from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
+from sim.latency.config import (
+    AiconfiguratorLatencyConfig,
+    Parallelism,
+    RooflineLatencyConfig,
+    parallelism,
+)
+from sim.latency.kv_memory import kv_bytes
 from sim.scenario.explain import ContradictionError
+from sim.scenario.kv_sizes import load_shapes
 from sim.scenario.load import LoadedScenario
 from sim.scenario.search_sections import DisaggregatedSection, PlanSection, ServerKind
 from sim.scenario.strict_yaml import YamlValue
+from sim.sweep.capacity.memory import Memory, memories, memory_settings, without_absent
 from sim.sweep.plan import Plan, Settings, canonical
 
 REPLICAS = "replicas"
@@ -56,6 +66,9 @@ class Candidate:
         max_gpus: most GPUs of a deployment; None: no limit.
         reason: why it cannot run; None: nothing is known against it.
         decoders: the decode servers; None: each replica prefills and decodes.
+        memory: of each server; None: sizes of memory are not searched for.
+        token_bytes: of a token's KV on all GPUs of a rank, if memory is searched for and the model
+            is known.
     """
 
     number: int
@@ -70,6 +83,16 @@ class Candidate:
     max_gpus: int | None = None
     reason: str | None = None
     decoders: Decoders | None = None
+    memory: Memory | None = None
+    token_bytes: int | None = None
+
+    @property
+    def bare_settings(self) -> Settings:
+        """The settings without memory, if sizes of memory are searched for."""
+        if self.memory is None:
+            return self.settings
+        bare = replace(self.memory, dram_gb=0.0, store_tb=0.0)
+        return without_absent(self.settings, bare, self.family)
 
     @property
     def server_gpus(self) -> Size:
@@ -81,8 +104,11 @@ class Candidate:
         return sum(num * gpus for num, gpus in zip(size, self.server_gpus, strict=True))
 
     def cost(self, size: Size) -> float:
-        """The price of all GPUs per hour, or their number."""
-        return self.gpus(size) * (self.price_per_hour or 1)
+        """The price of all GPUs and of memory beside them per hour, or the number of GPUs."""
+        gpus = self.gpus(size) * (self.price_per_hour or 1)
+        if self.memory is None:
+            return gpus
+        return gpus + sum(size) * self.memory.price_of_server + self.memory.price_of_all
 
     @property
     def smallest(self) -> Size:
@@ -102,16 +128,23 @@ class Candidate:
 
 
 def candidates_of(plan: Plan, section: PlanSection) -> Iterator[Candidate]:
-    """Every combination of GPU, degrees, server and settings.
+    """Every combination of GPU, degrees, server, memory and settings.
 
     Raises:
         InputError: a key path does not exist or has a wrong value. Values that only contradict
             each other make a candidate with a reason.
     """
-    servers = [one for kind in section.servers for one in _grid(kind)]
+    sizes = [None] if section.memory is None else list(memories(section.memory))
+    own = plan.base.scenario.scheduler.family
+    servers = [
+        (one, memory)
+        for kind in section.servers
+        for memory in sizes
+        for one in _grid(kind, memory, kind.family or own)
+    ]
     choices = product(section.gpus, _degrees(plan, section), servers)
-    for number, (gpu, chosen, (kind, tried)) in enumerate(choices):
-        yield _candidate(plan, section, number, gpu, chosen, kind, tried)
+    for number, (gpu, chosen, ((kind, tried), memory)) in enumerate(choices):
+        yield _candidate(plan, section, number, gpu, chosen, _Server(kind, tried, memory))
 
 
 def _degrees(plan: Plan, section: PlanSection) -> list[dict[str, int]]:
@@ -176,9 +209,20 @@ def pairs_of(
         number += 1
 
 
-def _grid(kind: ServerKind) -> Iterator[tuple[ServerKind, Settings]]:
-    grid = kind.grid or {}
-    for values in product(*grid.values()):
+class _Server(NamedTuple):
+    """A kind of server, the values of its grid that it has, and its memory."""
+
+    kind: ServerKind
+    tried: Settings
+    memory: Memory | None
+
+
+def _grid(
+    kind: ServerKind, memory: Memory | None, family: str
+) -> Iterator[tuple[ServerKind, Settings]]:
+    """The combinations of a server's grid, without keys of memory that it does not have."""
+    grid = without_absent(kind.grid or {}, memory, family)
+    for values in product(*(kind.grid[key] for key in grid) if kind.grid else ()):
         yield kind, dict(zip(grid, values, strict=True))
 
 
@@ -188,25 +232,34 @@ def _candidate(
     number: int,
     gpu: str,
     chosen: Mapping[str, int],
-    kind: ServerKind,
-    tried: Settings,
+    server: _Server,
 ) -> Candidate:
     scenario, described = plan.base.scenario, section.gpus[gpu]
     own = {name: getattr(scenario.latency, name, None) for name in DEGREES}
     degrees = {name: value for name, value in (own | dict(chosen)).items() if value is not None}
-    family = kind.family or scenario.scheduler.family
-    settings: Settings = {
+    family = server.kind.family or scenario.scheduler.family
+    settings = {
         **_gpu_settings(plan.base, gpu),
         **(described.settings or {}),
         **_family_settings(plan.base, family),
-        **(kind.settings or {}),
-        **(kind.gpu_settings or {}).get(gpu, {}),
-        **{f"latency.{name}": value for name, value in chosen.items()},
-        **tried,
     }
+    of_server = without_absent(
+        {
+            **(server.kind.settings or {}),
+            **(server.kind.gpu_settings or {}).get(gpu, {}),
+            **{f"latency.{name}": value for name, value in chosen.items()},
+            **server.tried,
+        },
+        server.memory,
+        family,
+    )
     num_gpus = prod(degrees.get(name, 1) for name in ("tp", "dp", "pp"))
-    reason = None
+    reason, num_bytes = None, None
     try:
+        if section.memory is not None and server.memory is not None:
+            spread = _spread(plan, {**settings, **of_server}, server.memory, family)
+            settings |= memory_settings(server.memory, section.memory, family, spread)
+        settings |= of_server
         varied = plan.vary({**settings, REPLICAS: 1})
     except ContradictionError as error:
         reason = reason_of(plan, str(error))
@@ -215,6 +268,7 @@ def _candidate(
         latency = varied.scenario.latency
         degrees = {name: getattr(latency, name) for name in DEGREES if hasattr(latency, name)}
         num_gpus = parallelism(latency).num_gpus
+        num_bytes = None if server.memory is None else _token_bytes(varied)
     affordable = section.max_replicas
     if section.max_gpus is not None:
         affordable = min(affordable, section.max_gpus // num_gpus)
@@ -225,14 +279,34 @@ def _candidate(
         gpu=gpu,
         family=family,
         degrees=degrees,
-        tried=tried,
+        tried=server.tried,
         settings=settings,
         num_gpus=num_gpus,
         price_per_hour=described.price_per_hour,
         max_replicas=affordable,
         max_gpus=section.max_gpus,
         reason=reason,
+        memory=server.memory,
+        token_bytes=num_bytes,
     )
+
+
+def _token_bytes(loaded: LoadedScenario) -> int | None:
+    """Bytes of a token's KV on all GPUs of a rank; None: that is not known."""
+    try:
+        model, _ = load_shapes(loaded.scenario, loaded.base_dir)
+    except InputError:
+        return None  # A trial says why such a server cannot be built.
+    sizes = None if model is None else kv_bytes(model, parallelism(loaded.scenario.latency).tp)
+    if sizes is None or sizes.per_request:
+        return None
+    return sizes.per_token + sum(of_window for _, of_window in sizes.windows)
+
+
+def _spread(plan: Plan, settings: Settings, memory: Memory, family: str) -> Parallelism:
+    """How a server is spread over GPUs, whatever its memory is."""
+    bare = without_absent(settings, replace(memory, dram_gb=0.0, store_tb=0.0), family)
+    return parallelism(plan.vary({**bare, REPLICAS: 1}).scenario.latency)
 
 
 def _gpu_settings(loaded: LoadedScenario, gpu: str) -> Settings:
@@ -271,7 +345,8 @@ def in_words(candidate: Candidate) -> str:
     tried = [
         f"{key.rpartition('.')[2]} {canonical(value)}" for key, value in candidate.tried.items()
     ]
-    return ", ".join([candidate.gpu, *degrees, candidate.family, *tried])
+    memory = [] if candidate.memory is None else candidate.memory.in_words()
+    return ", ".join([candidate.gpu, *degrees, candidate.family, *memory, *tried])
 
 
 def _degrees_in_words(degrees: Mapping[str, int]) -> list[str]:

@@ -1,13 +1,15 @@
 """Turns a scenario's `plan` section into what a search for deployments will do."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sim.core.errors import InputError, KeyPath
+from sim.families import family_named
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.scenario.load import LoadedScenario, refuse_pools
+from sim.scenario.memory_section import MemorySection
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.search_sections import PlanSection
 from sim.sweep.capacity.candidates import (
@@ -19,6 +21,7 @@ from sim.sweep.capacity.candidates import (
     pairs_of,
 )
 from sim.sweep.capacity.server_loads import ServerLoads
+from sim.sweep.capacity.traffic_kv import TrafficKv, is_useless, traffic_kv
 from sim.sweep.plan import SEED, Plan, Settings, seeds_of
 from sim.workload.kinds.stats import WHOLE, load_of, rate_of, scaled
 from sim.workload.traces.read import TraceReader, read_trace
@@ -41,6 +44,8 @@ class CapacityPlan:
         base_load: the workload's own rate, or another number that stands for its load, and the unit
             of that.
         server_loads: estimates how many servers the traffic keeps busy.
+        kv: how much KV the traffic has, if sizes of memory are searched for.
+        num_useless: candidates that were left out, because with less memory they do the same.
     """
 
     section: PlanSection
@@ -50,6 +55,8 @@ class CapacityPlan:
     base_factor: float
     base_load: tuple[float, str]
     server_loads: ServerLoads
+    kv: TrafficKv | None = None
+    num_useless: int = 0
 
     @property
     def is_for_load(self) -> bool:
@@ -93,12 +100,14 @@ class CapacityPlan:
         than the scenario: few requests say little of an SLO.
         """
         factor = self.base_factor * load
-        traffic: Settings = {}
-        if factor != 1:
-            num_factor = max(1.0, factor) if self.is_for_load else factor
-            changes = scaled(self.plan.base.scenario.workload, factor, num_factor)
-            traffic = {f"workload.{key}": value for key, value in changes.items()}
-        return {**candidate.deployed(size), **traffic}
+        num_factor = max(1.0, factor) if self.is_for_load else factor
+        return {**candidate.deployed(size), **_traffic(self.plan, factor, num_factor)}
+
+
+def _traffic(plan: Plan, factor: float, num_factor: float) -> Settings:
+    """The settings with which requests come `factor` times as fast."""
+    changes = {} if factor == 1 else scaled(plan.base.scenario.workload, factor, num_factor)
+    return {f"workload.{key}": value for key, value in changes.items()}
 
 
 def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> CapacityPlan:
@@ -120,21 +129,53 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
         raise loaded.error(("autoscale",), reason)
     seeds = seeds_of(loaded, "plan", section.seeds)
     _check_keys(loaded, section)
+    if section.memory is not None:
+        _check_memory(loaded)
     plan = Plan(loaded, (), (), "plan")
     candidates = list(candidates_of(plan, section))
     factor = _base_factor(loaded, section, read_trace)
-    loads = ServerLoads(plan, factor, read_trace)
+    kv, num_all = None, len(candidates)
+    if section.memory is not None:
+        kv = traffic_kv(plan, _traffic(plan, factor, factor), seeds, read_trace)
+        if section.objective == "cost":
+            # For more load the traffic may grow, and its KV with it.
+            candidates = _useful(candidates, section.memory, kv)
+    loads = ServerLoads(plan, factor, read_trace, None if kv is None else kv.hit_pct)
     if section.disaggregated is not None:
         candidates += pairs_of(
             section, section.disaggregated, candidates, lambda one: loads.of(one)[:2]
         )
     load = load_of(loaded.scenario.workload, lambda trace: read_trace(trace, loaded.base_dir))
-    found = CapacityPlan(section, plan, tuple(candidates), seeds, factor, load, loads)
+    found = CapacityPlan(
+        section,
+        plan,
+        tuple(candidates),
+        seeds,
+        factor,
+        load,
+        loads,
+        kv,
+        0 if kv is None else num_all - len(candidates),
+    )
     if found.is_for_load and not found.is_scalable:
         kind = loaded.scenario.workload.kind
         reason = f"this traffic (kind {kind}) cannot come faster or more slowly"
         raise loaded.error(("plan", "objective"), reason)
     return found
+
+
+def _useful(
+    candidates: Sequence[Candidate], section: MemorySection, kv: TrafficKv
+) -> list[Candidate]:
+    """The candidates but those that do the same with less memory."""
+
+    def is_useless_of(one: Candidate) -> bool:
+        if one.memory is None or one.token_bytes is None or one.reason is not None:
+            return False
+        holds_all = kv.num_bytes(one.token_bytes) * one.degrees.get("dp", 1)
+        return is_useless(one.memory, section, holds_all)
+
+    return [one for one in candidates if not is_useless_of(one)]
 
 
 def _base_factor(loaded: LoadedScenario, section: PlanSection, read_trace: TraceReader) -> float:
@@ -146,6 +187,17 @@ def _base_factor(loaded: LoadedScenario, section: PlanSection, read_trace: Trace
         reason = f"the rate of this traffic (kind {workload.kind}) is not known beforehand"
         raise loaded.error(("plan", "rate_rps"), f"{reason}: leave rate_rps out")
     return section.rate_rps / rate
+
+
+def _check_memory(loaded: LoadedScenario) -> None:
+    """Check that nothing else says how large the memory is."""
+    scheduler = loaded.scenario.scheduler
+    for key in family_named(scheduler.family).host_memory_keys:
+        if getattr(scheduler, key, None) is not None:
+            reason = "plan.memory lists sizes: give the other keys in plan.servers"
+            raise loaded.error(("scheduler", key), reason)
+    if loaded.scenario.store is not None:
+        raise loaded.error(("store",), "plan.memory lists sizes: give it as plan.memory.store")
 
 
 def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:

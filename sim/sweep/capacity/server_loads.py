@@ -7,9 +7,9 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.latency.features import equal_decodes, equal_prefills
 from sim.latency.model import LatencyModel, each_latency
-from sim.scenario.build import BuiltScenario, build
+from sim.scenario.build import build
 from sim.sweep.capacity.candidates import REPLICAS, Candidate
-from sim.sweep.plan import Plan
+from sim.sweep.plan import Plan, Settings, canonical
 from sim.workload.kinds.stats import WorkloadStats, workload_stats
 from sim.workload.traces.read import TraceReader
 
@@ -39,6 +39,15 @@ class BusyServers(NamedTuple):
 _UNKNOWN = BusyServers(0.0, 0.0, 0.0)
 
 
+class _Timed(NamedTuple):
+    """Servers of a kind, as far as their estimate needs them."""
+
+    latency: LatencyModel
+    pool_tokens: int
+    max_rows: int
+    tpot_limit_ms: float | None
+
+
 class ServerLoads:
     """Estimates from step times how many servers a scenario's traffic keeps busy.
 
@@ -48,13 +57,23 @@ class ServerLoads:
         plan: makes the scenario of a candidate's settings.
         factor: by which the rate of the workload is multiplied.
         read_trace: reads the workload's trace, if it has one.
+        hit_pct: says which share of the prompts' tokens caches of so many tokens find, in percent;
+            None: all that can be found.
     """
 
-    def __init__(self, plan: Plan, factor: float, read_trace: TraceReader) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        factor: float,
+        read_trace: TraceReader,
+        hit_pct: Callable[[float], float] | None = None,
+    ) -> None:
         self._plan = plan
         self._factor = factor
         self._read_trace = read_trace
+        self._hit_pct = hit_pct
         self._known: dict[int, BusyServers] = {}
+        self._timed: dict[str, _Timed | None] = {}
         self._stats: WorkloadStats | None = None
 
     def of(self, candidate: Candidate) -> BusyServers:
@@ -69,72 +88,111 @@ class ServerLoads:
         return self._known[candidate.number]
 
     def _loads(self, candidate: Candidate) -> BusyServers:
-        varied = self._plan.vary({**candidate.settings, REPLICAS: 1})
+        # Neither memory nor the router changes the time of a step without loads.
+        settings = {
+            key: value for key, value in candidate.bare_settings.items() if not _is_router(key)
+        }
+        key = canonical(settings)
+        if key not in self._timed:
+            self._timed[key] = self._build(settings)
+        timed, stats = self._timed[key], self._stats
+        if timed is None or stats is None or stats.rate_rps is None:
+            return _UNKNOWN
+        ranks = candidate.degrees.get("dp", 1)
+        busy = stats.rate_rps * self._factor / ranks / NS_PER_S
+        held = _held(candidate, timed.pool_tokens * ranks)
+
+        def prefill(num_servers: float | None) -> float:
+            hit_pct = stats.token_hit_pct
+            if self._hit_pct is not None and held is not None and num_servers is not None:
+                hit_pct = self._hit_pct(held(num_servers))
+            return busy * _prefill_ns(stats, timed.latency, hit_pct)
+
+        def decode(share: float) -> float:
+            return busy * _decode_ns(stats, timed, share)
+
+        return BusyServers(prefill(None), decode(1.0), _both(prefill, decode, ranks))
+
+    def _build(self, settings: Settings) -> _Timed | None:
+        """Servers with these settings; None: there is no estimate of them."""
+        varied = self._plan.vary({**settings, REPLICAS: 1})
         try:
             built = build(varied, read_trace=self._read_trace)
         except InputError:
-            return _UNKNOWN
+            return None
         if self._stats is None:
             # All candidates have the same traffic.
             self._stats = workload_stats(built.workload)
-        stats, rate = self._stats, self._stats.rate_rps
-        if rate is None:
-            return _UNKNOWN
         if built.scheduler.micro_batches > 1 or varied.scenario.scheduler.drafts is not None:
             # The time of one step does not say how long a token takes.
-            return _UNKNOWN
-        latency, ranks = next(each_latency(built.latencies)), candidate.degrees.get("dp", 1)
-        busy = rate * self._factor / ranks / NS_PER_S
-        prefill = busy * _prefill_ns(stats, latency)
-
-        def decode(share: float) -> float:
-            return busy * _decode_ns(stats, built, latency, share)
-
-        return BusyServers(prefill, decode(1.0), _both(prefill, decode, ranks))
+            return None
+        return _Timed(
+            next(each_latency(built.latencies)),
+            built.scheduler.pool_tokens,
+            built.scheduler.max_rows,
+            varied.scenario.slo.tpot_ms,
+        )
 
 
-def _both(prefill: float, decode: Callable[[float], float], ranks: int) -> float:
+def _is_router(key: str) -> bool:
+    return key.partition(".")[0] == "router"
+
+
+def _held(candidate: Candidate, pool_tokens: int) -> Callable[[float], float] | None:
+    """How many tokens so many servers keep, on GPUs and beside them; None: that is not known."""
+    memory, token_bytes = candidate.memory, candidate.token_bytes
+    if memory is None or not token_bytes:
+        return None
+    return lambda num_servers: (
+        num_servers * pool_tokens + memory.num_bytes(num_servers) / token_bytes
+    )
+
+
+def _both(
+    prefill: Callable[[float | None], float], decode: Callable[[float], float], ranks: int
+) -> float:
     """The number of servers that do both: the smallest for which all of their time is enough.
 
-    Of `n` servers, each rank prefills for `prefill / n` of its time, and the others wait. A token
-    then may take only the rest of its limit, so fewer rows can share a decode step. `decode` says
-    how many servers decode with such a share of the limit.
+    Of `n` servers, each rank prefills for `prefill(n) / n` of its time, and the others wait. More
+    servers keep more KV, so together they prefill less. A token then may take only the rest of its
+    limit, so fewer rows can share a decode step. `decode` says how many servers decode with such a
+    share of the limit.
     """
-    low, high = prefill, _MOST * (prefill + decode(1.0))
+    low, high = prefill(None), _MOST * (prefill(0.0) + decode(1.0))
     for _ in range(_NUM_HALVINGS):
         number = (low + high) / 2
-        free = (1 - prefill / number) ** ranks**_WAITING
-        if decode(free) <= number * free:
+        free = (
+            (1 - prefill(number) / number) ** ranks**_WAITING if prefill(number) < number else 0.0
+        )
+        if free and decode(free) <= number * free:
             high = number
         else:
             low = number
     return high
 
 
-def _prefill_ns(stats: WorkloadStats, latency: LatencyModel) -> float:
-    """Time of a prompt of mean length, if a cache without limits has its prefix."""
+def _prefill_ns(stats: WorkloadStats, latency: LatencyModel, hit_pct: float) -> float:
+    """Time of a prompt of mean length, of which a cache has so many percent."""
     prompt = round(stats.input_tokens.mean)
-    new = max(1, round(prompt * (1 - stats.token_hit_pct / 100)))
+    new = max(1, round(prompt * (1 - hit_pct / 100)))
     cached, rows = prompt - new, max(1, _STEP_TOKENS // new)
     return latency.step_ns(equal_prefills(rows, cached, new)).device_ns / rows
 
 
-def _decode_ns(
-    stats: WorkloadStats, built: BuiltScenario, latency: LatencyModel, share: float
-) -> float:
+def _decode_ns(stats: WorkloadStats, timed: _Timed, share: float) -> float:
     """Time of an output of mean length: its share of the steps that many rows have together.
 
     The rows are as many as the memory and that share of the SLO's limit on TPOT allow.
     """
-    limit_ms = built.loaded.scenario.slo.tpot_ms
+    limit_ms = timed.tpot_limit_ms
     outputs = stats.output_tokens.mean
     tokens_per_row = stats.input_tokens.mean + outputs
-    rows_in_pool = int(built.scheduler.pool_tokens // tokens_per_row)
-    most = max(1, min(rows_in_pool, built.scheduler.max_rows))
+    rows_in_pool = int(timed.pool_tokens // tokens_per_row)
+    most = max(1, min(rows_in_pool, timed.max_rows))
     context = round(stats.input_tokens.mean + outputs / 2)
 
     def step_ns(rows: int) -> float:
-        return float(latency.step_ns(equal_decodes(rows, context)).device_ns)
+        return float(timed.latency.step_ns(equal_decodes(rows, context)).device_ns)
 
     low, high = 1, most
     while limit_ms is not None and low < high:
