@@ -11,6 +11,7 @@ from sim.metrics.points import MeanInterval
 from sim.metrics.registry import metric
 from sim.report.confidence_text import confidence_lines
 from sim.report.figures.key_text import short_names
+from sim.report.memory_tables import size_columns, worth_columns
 from sim.report.search_tables import attainment_in_words, judged_lines, percent
 from sim.report.sweep_tables import interval_text, share_text, value_json
 from sim.sweep.capacity.candidates import DEGREES, Size, in_words
@@ -61,18 +62,22 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
     power = ["kW"] if plan.section.max_kw is not None else []
     bears = plan.amount(1.0)[1] if plan.is_for_load else "headroom %"
     headings = [metric(name).table_heading_with_unit for name in (ATTAINMENT, *_SHOWN_LATENCIES)]
+    sizes, worth = size_columns(plan), worth_columns(plan)
     columns = [
         *columns_of(["GPU"]),
-        *columns_of(numbers=[*degrees, "replicas", "GPUs", *(["per hour"] if is_priced else [])]),
+        *columns_of(numbers=[*degrees, "replicas", "GPUs", *(column.heading for column in sizes),
+                             *(["per hour"] if is_priced else [])]),
         *columns_of(["server"]),
-        *columns_of(numbers=[*(names[key] for key in keys), bears, *per_gpu, *power, *headings]),
-    ]
+        *columns_of(numbers=[*(names[key] for key in keys), bears, *per_gpu, *power, *headings,
+                             *(column.heading for column in worth)]),
+    ]  # fmt: skip
     rows = [
         [
             one.candidate.gpu,
             *(_of_both(one, name) for name in degrees),
             " + ".join(map(str, one.size or ())),
             str(one.num_gpus),
+            *(column.cell(one) for column in sizes),
             *([number(one.cost)] if is_priced else []),
             one.candidate.family,
             *(value_json(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
@@ -82,6 +87,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
             *([number(one.power_kw)] if power else []),
             share_text(one.interval(ATTAINMENT)),
             *(interval_text(one.interval(name)) for name in _SHOWN_LATENCIES),
+            *(column.cell(one) for column in worth),
         ]
         for one in shown
     ]  # fmt: skip

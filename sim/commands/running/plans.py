@@ -17,6 +17,7 @@ from sim.report.capacity_tables import (
     other_lines,
     plan_in_words,
 )
+from sim.report.memory_tables import memory_lines
 from sim.report.progress import Progress
 from sim.report.search_tables import launch_lines
 from sim.sweep.capacity.deployments import (
@@ -87,7 +88,8 @@ def print_plan(
     else:
         print_line("")
         print_table(deployments_table(capacity, shown))
-        print_line("\n".join(["", *certainty_lines(capacity, shown)]))
+        lines = certainty_lines(capacity, shown)
+        print_line("\n".join(["", *lines, *memory_lines(capacity, deployments)]))
     loads = load_rows(capacity, found.loads)
     for line in front_lines(loads):
         print_line(f"\n{line}")
@@ -115,7 +117,7 @@ def _launch_lines(
         best = "best" if capacity.is_for_load else "cheapest"
         yield f"\nRow {number}, the {best} with {one.candidate.family}:"
     if one.candidate.decoders is None:
-        router = capacity.plan.base.scenario.router.kind
+        router = capacity.plan.vary(settings_of(capacity, one)).scenario.router.kind
         several = f"{one.replicas} servers behind a router ({router}), each:"
         yield "One server." if one.replicas == 1 else several
     for launch in launches:

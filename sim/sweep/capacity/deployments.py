@@ -14,12 +14,15 @@ from sim.latency.hardware import gpu_named
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.scenario.search_sections import JudgedBy, PlanSection
 from sim.sweep.capacity.candidates import DEGREES, Candidate, Size
+from sim.sweep.capacity.memory import cost_per_million_tokens
 from sim.sweep.capacity.plan import CapacityPlan
+from sim.sweep.capacity.traffic_kv import TrafficKv
 from sim.sweep.result_files import launch_content
 from sim.sweep.store import PointOutcome
 from sim.workers.executor import TaskStatus
 
 POWER, _W_PER_KW = "mean_power_w", 1e3
+HIT_RATE, _THROUGHPUT = "cache_hit_rate_pct", "total_throughput"
 _EMPTY = mean_interval([])
 
 
@@ -154,6 +157,21 @@ class TriedDeployment:
         return None if self.size is None else self.candidate.cost(self.size)
 
     @property
+    def cost_per_million_tokens(self) -> float | None:
+        """The price of a million prompt and output tokens; None: nothing has a price, or ran."""
+        is_priced = self.candidate.price_per_hour is not None
+        cost = self.cost if is_priced else None
+        return cost_per_million_tokens(cost, self.interval(_THROUGHPUT).mean)
+
+    @property
+    def meets(self) -> bool:
+        return self.verdict is DeploymentVerdict.MEETS
+
+    @property
+    def misses(self) -> bool:
+        return self.verdict is DeploymentVerdict.MISSES
+
+    @property
     def power_kw(self) -> float | None:
         """Mean power of all GPUs; None: not measured."""
         return None if self.judged is None else self.judged.power_kw
@@ -212,6 +230,7 @@ def plan_json(
             for one in deployments
         ],
         "loads": loads,
+        **({} if plan.kv is None else {"memory": _memory(plan, plan.kv)}),
         "scenario": plan.plan.base.raw,
     }
     return json_text(content, indent=1)
@@ -239,6 +258,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         "gpu": candidate.gpu,
         **{name: candidate.degrees.get(name) for name in DEGREES},
         "family": candidate.family,
+        **(_sizes(candidate) if plan.section.memory is not None else {}),
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
         "replicas": deployment.replicas,
@@ -252,7 +272,32 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         "is_simulated": deployment.is_simulated,
         **{name: deployment.interval(name).mean for name in DEPLOYMENT_METRICS},
         f"{ATTAINMENT}_half_width": deployment.interval(ATTAINMENT).half_width,
+        **(_worth(deployment) if plan.section.memory is not None else {}),
         "reason": deployment.reason,
+    }
+
+
+def _sizes(candidate: Candidate) -> dict[str, Any]:
+    memory = candidate.memory
+    return {name: getattr(memory, name, None) for name in ("dram_gb", "store_tb")}
+
+
+def _worth(deployment: TriedDeployment) -> dict[str, Any]:
+    rates = (HIT_RATE, "host_hit_rate_pct")
+    return {
+        **{name: deployment.interval(name).mean for name in rates},
+        "cost_per_million_tokens": deployment.cost_per_million_tokens,
+    }
+
+
+def _memory(plan: CapacityPlan, kv: TrafficKv) -> dict[str, Any]:
+    """What the traffic's KV says of sizes."""
+    curve = kv.curve
+    return {
+        "most_tokens": kv.num_tokens,
+        "unlimited_hit_pct": curve.hit_pct(curve.max_blocks),
+        "max_useful_tokens": curve.max_blocks * curve.block_size,
+        "num_useless": plan.num_useless,
     }
 
 
