@@ -21,6 +21,7 @@ from sim.report.capacity_tables import front_lines, loads_table
 from sim.report.confidence_text import confidence_lines
 from sim.report.document import data_script, document, page_file, plotly_bytes
 from sim.report.figures.marks import Picture
+from sim.report.figures.memory import draw_memory
 from sim.report.figures.plot_parts import Drawn
 from sim.report.figures.render import figure_bytes, matplotlib_figure
 from sim.report.figures.run import draw_run
@@ -310,7 +311,7 @@ def _plan_page(folder: Path) -> Page:
         confidence_lines(found.confidence),
         "",
         "\n\n".join(front_lines(found.loads)),
-        page_figures(draw_plan(found.loads)),
+        page_figures([*draw_memory(found.deployments, found.memory), *draw_plan(found.loads)]),
         [*front, Table(columns, cells, "All candidates")],
         found.scenario,
     )

@@ -1,7 +1,7 @@
 """Reads the results of `simulate plan`, a search for deployments, as `plan_json` wrote them."""
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
@@ -21,6 +21,13 @@ class _Deployment(TypedDict):
 
     gpu: Printable
     verdict: Printable
+    family: Printable
+    replicas: Count | None
+    dram_gb: NotRequired[_Number | None]
+    store_tb: NotRequired[_Number | None]
+    mean_ttft_ms: _Number | None
+    cache_hit_rate_pct: NotRequired[_Number | None]
+    cost_per_million_tokens: NotRequired[_Number | None]
     settings: dict[str, Any]
     metrics: dict[str, Any]
 
@@ -48,6 +55,12 @@ class _Load(TypedDict):
     num_seeds: Count
 
 
+class _Memory(TypedDict):
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    unlimited_hit_pct: _Number
+
+
 class _Plan(TypedDict):
     """What is read of results.json."""
 
@@ -59,6 +72,7 @@ class _Plan(TypedDict):
     scenario: dict[str, Any]
     deployments: list[_Deployment]
     loads: list[_Load]
+    memory: NotRequired[_Memory]
 
 
 _PLAN_TYPE = TypeAdapter(_Plan)
@@ -74,6 +88,7 @@ class PlanFile(NamedTuple):
         scenario: the scenario of the plan, as its file would have it.
         deployments: a flat row for each candidate.
         loads: the rows of `sim.sweep.capacity.front.load_rows`.
+        memory: what the traffic's KV says of sizes of memory; None: they were not searched for.
     """
 
     name: str
@@ -82,6 +97,7 @@ class PlanFile(NamedTuple):
     scenario: dict[str, Any]
     deployments: list[dict[str, Any]]
     loads: list[dict[str, Any]]
+    memory: dict[str, Any] | None
 
 
 def is_plan_folder(folder: Path) -> bool:
@@ -108,4 +124,5 @@ def read_plan(folder: Path) -> PlanFile:
         content["scenario"],
         rows,
         content["loads"],
+        content.get("memory"),
     )
