@@ -18,6 +18,7 @@ from sim.scenario.autoscale_section import (
 )
 from sim.scenario.contest_section import ContestSection, TrafficSection
 from sim.scenario.fitted_section import FittedSection
+from sim.scenario.memory_section import MemorySection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.schema import EdgeSection, Scenario, SloSection
 from sim.scenario.search_sections import (
@@ -179,6 +180,7 @@ PAGES = (
             _section("GPU", GpuKind),
             _section("server", ServerKind),
             _section("plan.disaggregated", DisaggregatedSection),
+            _section("plan.memory", MemorySection),
         ),
     ),
     KeyPage(

@@ -297,8 +297,9 @@ class PlanSection(JudgedSection):
     headroom_step: Annotated[float, Field(ge=0.01, le=1)] = 0.05
     """Precision of the headroom, or with objective `load` of the load, as a share of the traffic's
     rate. Unit: share."""
-    max_headroom: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """Largest headroom that is looked for, as a share of the traffic's rate. Unit: share."""
+    max_headroom: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """Largest headroom that is looked for, as a share of the traffic's rate. 0: none is looked for.
+    Unit: share."""
 
     @model_validator(mode="after")
     def _load_is_limited(self) -> Self:

@@ -157,7 +157,7 @@ def find_deployments(
         (one for one in found if one.verdict is DeploymentVerdict.MEETS), key=TriedDeployment.rank
     )
     first = shown_of(plan, meeting)
-    has_headroom = plan.is_scalable and not plan.is_for_load
+    has_headroom = plan.is_scalable and not plan.is_for_load and plan.num_headroom_steps > 0
     shown = _with_headroom(plan, first, (*first_seed, all_seeds)) if has_headroom else first
     dearer = [one for one in meeting if one not in first]
     others = [one for one in found if one.verdict is not DeploymentVerdict.MEETS]
