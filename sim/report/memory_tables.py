@@ -43,8 +43,13 @@ def worth_columns(plan: CapacityPlan) -> list[MemoryColumn]:
         return []
     return [
         MemoryColumn("hit rate %", lambda one: number(one.interval(HIT_RATE).mean)),
-        MemoryColumn("per 1M tokens", lambda one: number(one.cost_per_million_tokens)),
+        MemoryColumn("per 1M tokens", lambda one: _price(one.cost_per_million_tokens)),
     ]
+
+
+def _price(value: float | None) -> str:
+    """Three digits of a price that may be small."""
+    return UNDEFINED if value is None else f"{value:.3g}"
 
 
 def memory_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> Iterator[str]:
@@ -88,7 +93,7 @@ def _without_memory(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) 
         return
     yield (
         "Times of KV that is loaded from DRAM or read from a store follow from their bandwidths:"
-        " they were not measured."
+        " they were not measured, and neither were servers with such memory."
     )
     bare = next((one for one in deployments if not _has_memory(one) and one.cost is not None), None)
     if bare is None or bare.cost is None:

@@ -178,7 +178,7 @@ def test_plan_with_memory_says_what_it_rests_on(simulate, inline, planned):
         ended.out
     )
     assert "Caches: an unlimited one finds" in ended.out
-    assert "follow from their bandwidths: they were not measured." in ended.out
+    assert "follow from their bandwidths: they were not measured, and" in ended.out
     assert "Without memory beside the GPUs: " in ended.out
     assert "--hicache-size 4" in ended.out
     assert "behind a router (prefix-aware)" in ended.out or "One server." in ended.out

@@ -142,7 +142,9 @@ def write_plan(
     for one in found.deployments:
         if one.verdict is DeploymentVerdict.MEETS and one.candidate.family not in launches:
             varied = capacity.plan.vary(settings_of(capacity, one))
-            launches[one.candidate.family] = launches_of(varied, one.candidate.tried)
+            # A router is no setting of a server.
+            tried = {key: value for key, value in one.candidate.tried.items() if key != "router"}
+            launches[one.candidate.family] = launches_of(varied, tried)
     loads = load_rows(capacity, found.loads)
     text = plan_json(capacity, found.deployments, launches, loads, plan_in_words(capacity))
     if front := front_rows(loads):

@@ -23,6 +23,8 @@ from sim.workers.executor import TaskStatus
 
 POWER, _W_PER_KW = "mean_power_w", 1e3
 HIT_RATE, _THROUGHPUT = "cache_hit_rate_pct", "total_throughput"
+# What is compared with as many servers as the best deployment has.
+ALIKE_METRICS = (HIT_RATE, "mean_ttft_ms", ATTAINMENT)
 _EMPTY = mean_interval([])
 
 
@@ -129,6 +131,7 @@ class TriedDeployment:
         headroom: by which share the rate can grow until the SLO is missed; None: not looked for.
         is_headroom_open: the SLO was met at every rate tried, so the headroom may be larger.
         is_simulated: whether any run was made. If not, step times alone say what it may cost.
+        alike: if sizes of memory are searched for: its runs with as many servers as the best one.
     """
 
     candidate: Candidate
@@ -142,6 +145,7 @@ class TriedDeployment:
     headroom: float | None = None
     is_headroom_open: bool = False
     is_simulated: bool = True
+    alike: JudgedRuns | None = None
 
     @property
     def replicas(self) -> int | None:
@@ -283,10 +287,14 @@ def _sizes(candidate: Candidate) -> dict[str, Any]:
 
 
 def _worth(deployment: TriedDeployment) -> dict[str, Any]:
-    rates = (HIT_RATE, "host_hit_rate_pct")
+    rates, alike = (HIT_RATE, "host_hit_rate_pct"), deployment.alike
     return {
         **{name: deployment.interval(name).mean for name in rates},
         "cost_per_million_tokens": deployment.cost_per_million_tokens,
+        **{
+            f"alike_{name}": None if alike is None else alike.interval(name).mean
+            for name in ALIKE_METRICS
+        },
     }
 
 

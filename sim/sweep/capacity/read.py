@@ -25,8 +25,8 @@ class _Deployment(TypedDict):
     replicas: Count | None
     dram_gb: NotRequired[_Number | None]
     store_tb: NotRequired[_Number | None]
-    mean_ttft_ms: _Number | None
-    cache_hit_rate_pct: NotRequired[_Number | None]
+    alike_cache_hit_rate_pct: NotRequired[_Number | None]
+    alike_mean_ttft_ms: NotRequired[_Number | None]
     cost_per_million_tokens: NotRequired[_Number | None]
     settings: dict[str, Any]
     metrics: dict[str, Any]

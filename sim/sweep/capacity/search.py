@@ -164,6 +164,8 @@ def find_deployments(
     by_number = sorted([*others, *refused], key=lambda one: one.candidate.number)
     rest = sorted(by_number, key=lambda one: list(DeploymentVerdict).index(one.verdict))
     ordered = [*sorted(shown, key=TriedDeployment.rank), *dearer, *rest]
+    if plan.section.memory is not None and meeting:
+        ordered = _compared(ordered, all_seeds)
     return FoundDeployments(ordered, [tried[place] for place in sorted(tried)])
 
 
@@ -259,6 +261,20 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
     fewer = [(*size[:kind], size[kind] - 1, *size[kind + 1 :]) for kind in range(len(size))]
     known = tuple((one, search.judged[one]) for one in fewer if one in search.judged)
     return replace(deployment, fewer=known)
+
+
+def _compared(deployments: Sequence[TriedDeployment], runs: "_Runs") -> list[TriedDeployment]:
+    """The deployments, each with its runs with as many servers, of the same GPUs, as the first."""
+    first = deployments[0]
+    gpus, size = (first.candidate.gpu, first.candidate.degrees), first.size or ()
+    alike = [
+        one
+        for one in deployments
+        if one.is_simulated and (one.candidate.gpu, one.candidate.degrees) == gpus
+    ]
+    judged = runs.run([(one.candidate, size, first.load) for one in alike])
+    found = {id(one): each for one, each in zip(alike, judged, strict=True) if each.fault is None}
+    return [replace(one, alike=found.get(id(one))) for one in deployments]
 
 
 def _with_headroom(
