@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from sim.core.arrays import Int64
+import numpy as np
+
 from sim.scenario.build import located_errors
 from sim.scenario.memory_section import MemorySection
 from sim.sweep.capacity.memory import BYTES_PER_GB, BYTES_PER_TB, Memory
@@ -67,9 +68,8 @@ def traffic_kv(
                 read_trace=read_trace,
             )
             blocks = request_blocks(workload, _block_size(workload))
-        found = curve_of(blocks)
-        curve = curve or found
-        most = max(most, _different_tokens(blocks, found))
+        curve = curve or curve_of(blocks)
+        most = max(most, _different_tokens(blocks))
     assert curve is not None  # noqa: S101 - there is a seed
     return TrafficKv(most, curve)
 
@@ -83,10 +83,10 @@ def _block_size(workload: Workload) -> int:
     return max(1, size) * max(1, -(-num_tokens // (_MOST_BLOCKS * max(1, size))))
 
 
-def _different_tokens(blocks: RequestBlocks, curve: HitCurve) -> int:
+def _different_tokens(blocks: RequestBlocks) -> int:
     """Tokens of different full blocks, and what each request may have beside full blocks."""
-    offsets: Int64 = blocks.offsets
-    return (curve.num_different + len(offsets) - 1) * blocks.block_size
+    num_requests = len(blocks.offsets) - 1
+    return (len(np.unique(blocks.keys)) + num_requests) * blocks.block_size
 
 
 def is_useless(memory: Memory, section: MemorySection, holds_all: float) -> bool:
