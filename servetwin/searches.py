@@ -18,6 +18,7 @@ from sim.contest.tables import card_table, overview_lines, overview_table, where
 from sim.core.errors import InputError, unknown_name
 from sim.family.launch_command import LaunchCommand
 from sim.report.capacity_tables import certainty_lines, deployments_table, plan_in_words
+from sim.report.memory_tables import memory_lines
 from sim.report.search_tables import best_table, method_in_words, verdicts
 from sim.scenario.build import check_packages
 from sim.sweep.capacity.deployments import TriedDeployment, plan_rows, settings_of
@@ -88,7 +89,8 @@ class PlanResult:
     def _remarks(self) -> list[str]:
         if not self._shown:
             return ["No deployment meets the SLO."]
-        return certainty_lines(self.capacity, self._shown)
+        lines = certainty_lines(self.capacity, self._shown)
+        return [*lines, *memory_lines(self.capacity, self.deployments)]
 
     def __repr__(self) -> str:
         return _text(plan_in_words(self.capacity), self._table, self._remarks)
