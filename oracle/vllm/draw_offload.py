@@ -4,6 +4,9 @@ import random
 
 from oracle.vllm.load import Config
 
+# KV of a token of qwen2.5-0.5b: chunks of whole pages.
+MODEL_BYTES = 12_288
+
 
 def draw_offload(rng: random.Random, config: Config) -> Config:
     """The same server with little or much CPU memory, and slow or fast copies."""
@@ -28,4 +31,54 @@ def draw_offload(rng: random.Random, config: Config) -> Config:
             "copy_ns_per_block": rng.choice([1_003, 50_021, 400_009, 3_000_017]),
             "sync_load_tokens": 0 if has_states else rng.choice([0, 0, 0, 40, 150, 10_000]),
         }
+    }
+
+
+def draw_tier(rng: random.Random, config: Config) -> Config:
+    """The same server with a small or large, slow or fast tier below its CPU memory."""
+    offload = config["offload"]
+    chunk_tokens = offload["blocks_per_chunk"] * config["block_size"]
+    kind = rng.choice(["fs", "fs", "obj"])
+    num_tokens = config["num_gpu_blocks"] * config["block_size"]
+    capacity = rng.choice([None, None, num_tokens, 5 * num_tokens])
+    times_ns = [1_003, 50_021, 400_009, 3_000_017]
+    read_ns, write_ns = rng.choice(times_ns), rng.choice(times_ns)
+    tier: Config = {
+        "type": kind,
+        "n_read_threads": rng.choice([1, 1, 2, 16]),
+        "n_write_threads": rng.choice([1, 1, 2, 16]),
+        "store": {
+            "capacity_tokens": None if capacity is None else max(capacity, chunk_tokens),
+            "lookup_s": rng.choice([0.0, 0.000_05, 0.004_003, 0.030_07]),
+            "read_latency_s": rng.choice([0.0, 0.000_02, 0.001_003]),
+            "write_latency_s": rng.choice([0.0, 0.000_02, 0.001_003]),
+            "read_tokens_per_s": chunk_tokens * 1e9 / read_ns,
+            "write_tokens_per_s": chunk_tokens * 1e9 / write_ns,
+            "pages_at_once": rng.choice([1, 4, 128]),
+            "failed_read_share": rng.choice([0.0, 0.0, 0.1, 0.4]),
+            "failed_write_share": rng.choice([0.0, 0.0, 0.1, 0.4]),
+            "seed": rng.randrange(100),
+        },
+    }
+    if "kv_cache_groups" not in config and rng.random() < 0.5:
+        # The size of a chunk is that of a model.
+        tier["chunk_bytes"] = chunk_tokens * MODEL_BYTES
+        tier["backpressure"] = _draw_pressure(rng, write_ns, tier["chunk_bytes"])
+    offload = offload | {"tier": tier, "store_threshold": min(offload["store_threshold"], 1)}
+    return config | {"offload": offload}
+
+
+def _draw_pressure(rng: random.Random, write_ns: int, chunk_bytes: int) -> Config:
+    """Marks about as high as the time of a store."""
+    usual_s = write_ns / 1e9 / chunk_bytes * (1 << 20)
+    high_s = usual_s * rng.choice([0.5, 1.2, 2, 5])
+    return {
+        "policy": rng.choice(["throttle", "throttle", "drop"]),
+        "high_water_s": high_s,
+        "low_water_s": high_s * rng.choice([0.1, 0.5, 1]),
+        "alpha": rng.choice([0.15, 0.5, 1]),
+        "warmup_completions": rng.choice([1, 3, 10]),
+        "decay_half_life_s": rng.choice([0.02, 2, 0]),
+        "cooldown_s": rng.choice([0, 0.05, 1]),
+        "failure_threshold": rng.choice([1, 3]),
     }

@@ -13,6 +13,7 @@ from typing import Any
 from vllm.config.kv_transfer import KVTransferConfig
 from vllm.v1.outputs import KVConnectorOutput
 
+from oracle.vllm.tiers import tier_config
 from sim.installed.inside.vllm.groups import cache_groups
 
 Config = dict[str, Any]
@@ -40,6 +41,7 @@ def offload_config(config: Config) -> KVTransferConfig:
             "cpu_bytes_to_use": offload["num_chunks"] * chunk_bytes,
             "sync_load_budget_bytes": offload.get("sync_load_tokens", 0) * token_bytes,
             **{name: offload[name] for name in names},
+            **(tier_config(config) if "tier" in offload else {}),
         },
     )
 

@@ -11,6 +11,7 @@ from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import Workers, transfer_config, transfer_params
 from oracle.vllm.offload import OffloadWorkers, add_settings, keep_order
+from oracle.vllm.tiers import Tiers
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,
     build_scheduler,
@@ -143,11 +144,16 @@ class Oracle:
         # When the tokens of the last decisions are known, one for each stage; 0: it has none.
         self.tokens_known_ns = deque([0] * len(self.stage_free_ns))
         offloads = "offload" in config
+        self.tiers: Tiers | None = None
+        if "tier" in config.get("offload", {}):
+            self.tiers = Tiers(config, lambda: self.now_ns)
         self.scheduler = build_scheduler(
             config, transfer_config(config), partial(add_settings, config) if offloads else None
         )
         if offloads:
             keep_order(self.scheduler)
+        if self.tiers is not None:
+            self.tiers.attach(self.scheduler)
         note_preemptions(self.scheduler, lambda _by, victim: self.preempted.append(victim))
         self.new_request = request_maker(config, self.scheduler)
         self.engine = Engine(self.scheduler, self, config)
@@ -276,8 +282,9 @@ class Oracle:
         times_ns = [script.arrival_ns for script in self.to_come[:1]]
         times_ns += [entry[0] for entry in self.impatient[:1]]
         # An engine without requests does not look for ends of transfers.
-        if self.workers.next_ns is not None and self.scheduler.has_requests():
-            times_ns.append(self.workers.next_ns)
+        if self.scheduler.has_requests():
+            tier_ns = None if self.tiers is None else self.tiers.next_ns()
+            times_ns += [each for each in (self.workers.next_ns, tier_ns) if each is not None]
         if not times_ns:
             return False
         self.now_ns = max(self.now_ns, min(times_ns))
@@ -336,6 +343,7 @@ class Oracle:
             "running": [request.request_id for request in scheduler.running],
             "free_blocks": pool.get_num_free_blocks(),
             "cached_blocks": sum(block.block_hash is not None for block in pool.blocks),
+            **({} if self.tiers is None else {"host_chunks": self.tiers.num_chunks}),
         }
 
     def _step_ns(self, rows: list[list[Any]]) -> int:

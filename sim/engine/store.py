@@ -183,9 +183,13 @@ class Store:
 
     # ---- operations ----------------------------------------------------------------------------
 
+    def later(self, delay_ns: float, end: Callable[[], None]) -> Job:
+        """Let something happen after a while."""
+        return self._begin(Job(end, 0.0), delay_ns, None)
+
     def look_up(self, end: Callable[[], None]) -> Job:
-        """Begin to look up pages; in the end, `num_found` says how many there are."""
-        return self._begin(Job(end, 0.0), self.settings.lookup_ns, None)
+        """Begin to look up pages; in the end, `num_found` and `has` say which there are."""
+        return self.later(self.settings.lookup_ns, end)
 
     def read(self, num_pages: int, end: Callable[[], None]) -> Job:
         """Begin to read pages; in the end, `take` says how many came."""
@@ -193,10 +197,9 @@ class Store:
         latency_ns = self._rounds(num_pages) * settings.read_latency_ns
         return self._begin(Job(end, num_pages * settings.read_ns_per_page), latency_ns, self._reads)
 
-    def write(self, keys: Sequence[int], end: Callable[[], None]) -> Job:
-        """Begin to write pages, without those that are there; in the end, `keep` keeps them."""
+    def write(self, num_pages: int, end: Callable[[], None]) -> Job:
+        """Begin to write pages; in the end, `keep` keeps them."""
         settings = self.settings
-        num_pages = self.num_missing(keys)
         latency_ns = self._rounds(num_pages) * settings.write_latency_ns
         work_ns = num_pages * settings.write_ns_per_page
         return self._begin(Job(end, work_ns), latency_ns, self._writes)
@@ -206,6 +209,9 @@ class Store:
     @property
     def num_pages(self) -> int:
         return len(self._pages)
+
+    def has(self, key: int) -> bool:
+        return key in self._pages
 
     def num_found(self, keys: Sequence[int]) -> int:
         """How many pages, from the first on, are there without a gap."""
@@ -232,7 +238,7 @@ class Store:
     def keep(self, keys: Sequence[int], *, num_new: int) -> bool:
         """End a write of these pages; returns False if it has failed.
 
-        `num_new` of them were not there when it began; without any, it cannot fail.
+        `num_new` of them were written; without any, it cannot fail.
         """
         share, capacity = self.settings.failed_write_share, self.settings.capacity_pages
         if num_new and share and self._draw() < share:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
@@ -190,10 +190,22 @@ class ServerSection(StrictModel):
         """The result of `config`, with how long copies between the device and host memory take."""
         return config
 
+    # The key that says how servers use the store.
+    store_key: ClassVar[str] = "host_cache.storage"
+
     @property
     def uses_store(self) -> bool:
         """Whether servers keep KV in the scenario's `store`."""
         return False
+
+    @property
+    def store_page_size(self) -> int:
+        """Tokens of a page in the store."""
+        return self.page_size
+
+    def store_bytes_per_token(self, model: "ModelShape", tp: int) -> float:
+        """KV of a token in the store: that of all GPUs of a server. Unit: bytes."""
+        return model.kv_bytes_per_token
 
     def with_store(self, config: Any, store: StoreSettings) -> Any:
         """The result of `config`, with a store."""

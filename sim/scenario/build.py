@@ -258,8 +258,12 @@ def scheduler_config_with_pool(
     if stages > 1:
         settings = section.pipeline_config(settings, stages)
     if scenario.store is not None and section.uses_store:
-        is_known = scenario.model is not None
-        store = scenario.store.settings(settings.page_size, find_model() if is_known else None)
+        model = None if scenario.model is None else find_model()
+        token_bytes = None
+        if model is not None:
+            tp = parallelism(scenario.latency).tp
+            token_bytes = section.store_bytes_per_token(model, tp)
+        store = scenario.store.settings(section.store_page_size, token_bytes)
         settings = section.with_store(settings, store)
     config: ServerConfig = section.with_user_code(settings, base_dir, fail_at)
     drafts = section.drafts

@@ -281,7 +281,9 @@ class Scenario(StrictModel):
         self.scheduler.check_model(is_known=self.model is not None)
         if self.scheduler.uses_store != (self.store is not None):
             raise KeysError(
-                "store and scheduler.host_cache.storage need each other", "store", "scheduler"
+                f"store and scheduler.{self.scheduler.store_key} need each other",
+                "store",
+                "scheduler",
             )
         if self.transfer is not None:
             raise KeysError("transfer needs pools of prefill and decode servers", "transfer")

@@ -19,6 +19,8 @@ _TRANSFER = "transfer"
 _SHARED = BESIDE_THE_RUN | {_OWN, _TRANSFER}
 # Keys of the scenario that a pool may have, too.
 _OF_POOLS = frozenset(PoolSection.model_fields) - {"role"}
+# Keys of a pool by which its servers make use of the store.
+_STORE_USERS = ("host_cache", "storage"), ("kv_offloading", "secondary_tiers")
 # In the order in which their servers are numbered.
 ROLES: Sequence[str] = (PREFILL, DECODE, BOTH)
 # Stands for the section while the pools' own are not checked yet.
@@ -73,10 +75,14 @@ def pool_data(data: Data, name: str) -> Data:
 
 def _uses_store(data: Data) -> bool:
     """Whether a pool's servers make use of the store, which may be there for another pool."""
+    return any(_has(data, ("scheduler", *keys)) for keys in _STORE_USERS)
+
+
+def _has(data: Data, keys: tuple[str, ...]) -> bool:
     section: YamlValue = data
-    for key in ("scheduler", "host_cache", "storage"):
+    for key in keys:
         section = section.get(key) if isinstance(section, dict) else None
-    return section is not None
+    return bool(section) or section == {}
 
 
 def _merged(shared: YamlValue, own: YamlValue) -> YamlValue:

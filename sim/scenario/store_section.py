@@ -1,6 +1,6 @@
 """The key `store`: where servers keep KV below their host memory."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -9,9 +9,6 @@ from sim.core.errors import InputError, unknown_value
 from sim.core.units import NS_PER_S
 from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
-
-if TYPE_CHECKING:
-    from sim.latency.shapes import ModelShape
 
 # What others have published; docs/explanation/storage.md#presets says where.
 _PRESETS: dict[str, dict[str, float]] = {
@@ -32,9 +29,11 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class StoreSection(StrictModel):
-    """A store, for which `scheduler.host_cache.storage` says how servers use it.
+    """A store, for which the scheduler's section says how servers use it.
 
-    docs/explanation/storage.md explains it. Each direction needs its speed, in bytes or in tokens.
+    That is `host_cache.storage` of family sglang, and `kv_offloading.secondary_tiers` of family
+    vllm. docs/explanation/storage.md explains it. Each direction needs its speed, in bytes or in
+    tokens.
     """
 
     capacity_gb: Annotated[float, Field(gt=0, le=10**9)] | None = None
@@ -93,8 +92,10 @@ class StoreSection(StrictModel):
         """Whether its size is given."""
         return self.capacity_gb is not None or self.capacity_tokens is not None
 
-    def settings(self, page_size: int, model: "ModelShape | None") -> StoreSettings:
+    def settings(self, page_size: int, bytes_per_token: float | None) -> StoreSettings:
         """The settings for servers with pages of this many tokens.
+
+        `bytes_per_token`: KV of a token in the store; None: the scenario has no model.
 
         Raises:
             InputError: something is given in bytes, but the scenario has no model; or the store has
@@ -102,18 +103,18 @@ class StoreSection(StrictModel):
         """
         capacity = self.capacity_tokens
         if self.capacity_gb is not None:
-            capacity = int(self.capacity_gb * 1e9 / _bytes_per_token(model, "capacity_gb"))
+            capacity = int(self.capacity_gb * 1e9 / _known(bytes_per_token, "capacity_gb"))
         if capacity is not None and capacity < page_size:
             key = "capacity_tokens" if self.capacity_gb is None else "capacity_gb"
-            reason = f"makes room for {capacity} tokens, less than page_size {page_size}"
+            reason = f"makes room for {capacity} tokens, less than a page's {page_size}"
             raise InputError(reason, key=("store", key))
         return StoreSettings(
             capacity_pages=None if capacity is None else capacity // page_size,
             lookup_ns=self.lookup_s * NS_PER_S,
             read_latency_ns=self.read_latency_s * NS_PER_S,
             write_latency_ns=self.write_latency_s * NS_PER_S,
-            read_ns_per_page=page_size * self._ns_per_token("read", model),
-            write_ns_per_page=page_size * self._ns_per_token("write", model),
+            read_ns_per_page=page_size * self._ns_per_token("read", bytes_per_token),
+            write_ns_per_page=page_size * self._ns_per_token("write", bytes_per_token),
             pages_at_once=self.pages_at_once,
             failed_read_share=self.failed_read_share,
             failed_write_share=self.failed_write_share,
@@ -121,20 +122,20 @@ class StoreSection(StrictModel):
             is_shared=self.shared,
         )
 
-    def _ns_per_token(self, direction: str, model: "ModelShape | None") -> float:
+    def _ns_per_token(self, direction: str, bytes_per_token: float | None) -> float:
         tokens_per_s: float | None = getattr(self, f"{direction}_tokens_per_s")
         if tokens_per_s is not None:
             return NS_PER_S / tokens_per_s
         key = f"{direction}_bandwidth_gb_s"
         bandwidth: float = getattr(self, key)
         # 1 GB/s is 1 byte per ns.
-        return _bytes_per_token(model, key) / bandwidth
+        return _known(bytes_per_token, key) / bandwidth
 
 
-def _bytes_per_token(model: "ModelShape | None", key: str) -> float:
-    if model is None:
+def _known(bytes_per_token: float | None, key: str) -> float:
+    if bytes_per_token is None:
         raise InputError("needs a model whose shape is known", key=("store", key))
-    return float(model.kv_bytes_per_token)
+    return float(bytes_per_token)
 
 
 def _store_of(value: Any) -> Any:

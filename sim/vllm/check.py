@@ -39,23 +39,30 @@ def check_offloaded(connector: OffloadConnector) -> None:
 
     Raises InvariantError: an invariant is broken; the message names it.
     """
-    host, jobs = connector.host, connector.jobs()
+    host, jobs, tier = connector.host, connector.jobs(), connector.host.tier
+    below = [] if tier is None else list(tier.jobs)
+    promoted = [] if tier is None else list(tier.promoted.values())
     require(len(host) <= host.num_chunks, "there are more chunks in CPU memory than fit")
     chunks = host.chunks()
     require(len(chunks) == len(host), "the count of chunks in CPU memory is wrong")
     num_idle = sum(chunk.is_idle for chunk in chunks)
     require(num_idle == host.num_idle, "the count of chunks that may leave CPU memory is wrong")
     written = [key for job in jobs if job.is_store for key in job.keys]
+    written += [key for each in below if each.is_load for key in each.keys]
+    written += [key for keys in promoted for key in keys]
     require(len(set(written)) == len(written), "a chunk is written twice")
     num_written = sum(not chunk.is_ready for chunk in chunks)
     require(num_written == len(written), "the count of chunks that are written is wrong")
     read = Counter(key for job in jobs if not job.is_store for key in job.keys)
+    read.update(key for each in below if not each.is_load for key in each.keys)
     for key, num_loads in read.items():
         chunk = host.find(key)
         found = None if chunk is None else chunk.num_loads
         require(found == num_loads, "the count of copies that read a chunk is wrong")
     num_read = sum(chunk.num_loads for chunk in chunks if chunk.is_ready)
     require(num_read == read.total(), "a chunk is kept for a copy that does not read it")
+    if tier is not None:
+        require(tier.is_within_bounds, "the tier below CPU memory has more chunks than fit")
 
 
 def check_blocks(

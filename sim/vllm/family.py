@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sim.vllm.config import VllmConfig
     from sim.vllm.offload.connector import OffloadConnector
     from sim.vllm.offload.settings import OffloadSettings
+    from sim.vllm.offload.tier import SecondaryTier
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -154,12 +155,26 @@ def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
     if config.offload is not None:
         from sim.vllm.offload.connector import OffloadConnector
 
-        return OffloadConnector(config, kv, config.offload)
+        return OffloadConnector(config, kv, config.offload, _tier(config.offload))
     from sim.vllm.scheduler.connector import Connector, DecodeConnector, PrefillConnector
 
     if config.role == PREFILL:
         return PrefillConnector(config)
     return DecodeConnector(config, kv) if config.role == DECODE else Connector()
+
+
+def _tier(offload: "OffloadSettings") -> "SecondaryTier | None":
+    """What lies below CPU memory."""
+    tier = offload.tier
+    if tier is None or tier.store is None:
+        return None
+    from random import Random
+
+    from sim.engine.store import Store
+    from sim.vllm.offload.tier import SecondaryTier
+
+    store = Store(tier.store, Random(tier.store.seed).random)
+    return SecondaryTier(tier, store, offload.blocks_per_chunk)
 
 
 def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":

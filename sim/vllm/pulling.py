@@ -131,7 +131,7 @@ class Polling(Role, Generic[T]):
             seen = self._polls.nothing_launched()
         else:
             seen = self._polls.nothing_asked()
-        over = self._act(seen, now_ns)
+        over = self._act(seen, now_ns + waited_ns)
         looks_again = self._looks and not self._polls.is_empty
         self._rests = not (launches or seen or decided.preempted or looks_again or self._has_work)
         if waited_ns:

@@ -39,7 +39,7 @@ def test_store_operations_take_their_latency_and_their_bytes():
     ends = Ends(store)
     store.look_up(ends.of("lookup"))
     read = store.read(9, ends.of("read"))
-    write = store.write([1, 2], ends.of("write"))
+    write = store.write(2, ends.of("write"))
     assert (store.end_ns(read), store.end_ns(write)) == (390, 70)
     store.advance(10_000)
     assert ends.times_ns == {"lookup": 50, "write": 70, "read": 390}
@@ -51,7 +51,7 @@ def test_store_reads_at_the_same_time_share_the_bandwidth():
     ends = Ends(store)
     store.read(10, ends.of("short"))
     long = store.read(20, ends.of("long"))
-    store.write([1], ends.of("write"))
+    store.write(1, ends.of("write"))
     store.advance(0)
     assert store.end_ns(long) == 300
     store.advance(1000)
@@ -104,7 +104,7 @@ def test_store_bandwidth_is_conserved(operations):
         if is_read:
             store.read(num_pages, ends.of(i))
         else:
-            store.write([100 * i + page for page in range(num_pages)], ends.of(i))
+            store.write(num_pages, ends.of(i))
         begun[i] = is_read, begin_ns, work_ns
     store.advance(10**6)
     for direction in (True, False):

@@ -75,11 +75,17 @@ def vllm_scenario_of(config: Line) -> Line:
         "num_gpu_blocks_override": config["num_gpu_blocks"],
         "scheduling_policy": config["policy"],
     }
+    tier = config.get("offload", {}).get("tier")
     if "offload" in config:
         scheduler["kv_offloading"] = _offloading(config)
+    scenario = case_scenario(config["latency"], scheduler)
+    if tier is not None:
+        scenario["store"] = {k: value for k, value in tier["store"].items() if value is not None}
+        if "chunk_bytes" in tier:
+            scenario["model"] = "qwen2.5-0.5b"
     drafts = config.get("speculation")
     if drafts is None:
-        return case_scenario(config["latency"], scheduler)
+        return scenario
     scheduler["speculative_config"] = {
         name: drafts[name] for name in ("method", "num_speculative_tokens")
     }
@@ -88,7 +94,7 @@ def vllm_scenario_of(config: Line) -> Line:
         for name in ("by_position", "proposed")
         if name in drafts
     }
-    return case_scenario(config["latency"], scheduler) | {"acceptance": acceptance}
+    return scenario | {"acceptance": acceptance}
 
 
 def _offloading(config: Line) -> Line:
@@ -96,6 +102,10 @@ def _offloading(config: Line) -> Line:
     num_blocks = keys.pop("num_chunks") * keys["blocks_per_chunk"]
     ns_per_block = float(keys.pop("copy_ns_per_block"))
     keys["sync_load_budget_tokens"] = keys.pop("sync_load_tokens", 0)
+    if "tier" in keys:
+        left_out = "store", "chunk_bytes"
+        tier = {k: value for k, value in keys.pop("tier").items() if k not in left_out}
+        keys["secondary_tiers"] = [tier]
     return keys | {
         "capacity_tokens": num_blocks * config["block_size"],
         "load_tokens_per_s": config["block_size"] * 1e9 / ns_per_block,
@@ -140,13 +150,21 @@ def _victims_only(step: Line) -> Line:
 
 def _differing_fields(ours: Line, theirs: Line) -> list[str]:
     names = (*_STEP_FIELDS, *_RANK_FIELDS) if "rank" in theirs else _STEP_FIELDS
+    if "host_used" in theirs:
+        names = (*names, "host_used")
     return [name for name in names if ours[name] != theirs[name]]
 
 
 def vllm_steps(case: VllmCase) -> list[Line]:
     """Steps of vLLM with the fields of our log. vLLM lists prefill and decode rows together."""
     steps = (line for line in case.decisions if line["kind"] == "step")
-    return [_as_ours(step, case.config["block_size"]) for step in steps]
+    block_size = case.config["block_size"]
+    chunk_tokens = block_size * case.config.get("offload", {}).get("blocks_per_chunk", 1)
+    return [
+        _as_ours(step, block_size)
+        | ({"host_used": step["host_chunks"] * chunk_tokens} if "host_chunks" in step else {})
+        for step in steps
+    ]
 
 
 def _as_ours(theirs: Line, block_size: int) -> Line:

@@ -15,6 +15,7 @@ scheduler.py).
 from collections.abc import Iterable
 
 from sim.engine.server_config import Partner
+from sim.engine.store import Store
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.copies import Job
@@ -23,6 +24,7 @@ from sim.vllm.offload.offloaded import Copied, Offloaded
 from sim.vllm.offload.policies import ChunkKey
 from sim.vllm.offload.search import ChunkSearch, OffloadGroup
 from sim.vllm.offload.settings import OffloadSettings
+from sim.vllm.offload.tier import SecondaryTier
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest
 from sim.vllm.scheduler.connector import BlockFences, Connector, KvLoads
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
@@ -32,10 +34,15 @@ class OffloadConnector(Connector):
     """Of a server with KV in CPU memory."""
 
     def __init__(
-        self, config: VllmConfig, memory: KVCacheCoordinator, settings: OffloadSettings
+        self,
+        config: VllmConfig,
+        memory: KVCacheCoordinator,
+        settings: OffloadSettings,
+        tier: SecondaryTier | None = None,
     ) -> None:
+        """`tier`: what lies below CPU memory."""
         super().__init__()
-        self.host = HostMemory(settings)
+        self.host = HostMemory(settings, tier)
         self._kv_loads = self.loads = KvLoads(config, memory)
         self.looks_up = self.frees_skipped_first = True
         if config.async_scheduling or config.micro_batches > 1:
@@ -79,6 +86,9 @@ class OffloadConnector(Connector):
         memory.count_host_tokens = self.num_host_tokens
         memory.hand_over_states()
 
+    def share_store(self, shared: Store | None) -> Store | None:
+        return shared if self.host.tier is None else self.host.tier.share(shared)
+
     def num_host_tokens(self) -> int:
         """Tokens in CPU memory, those that are being written included."""
         return len(self.host) * self._chunk_tokens
@@ -86,7 +96,7 @@ class OffloadConnector(Connector):
     @property
     def has_jobs(self) -> bool:
         """Some copies have not ended, as far as the scheduler knows."""
-        return self._num_jobs > 0
+        return self._num_jobs > 0 or self.host.has_jobs
 
     @property
     def has_ended(self) -> bool:
@@ -95,7 +105,7 @@ class OffloadConnector(Connector):
 
     @property
     def waits(self) -> bool:
-        return self.has_jobs or self._kv_loads.may_wait_for_ever
+        return self.has_jobs or self.host.awaits_tier or self._kv_loads.may_wait_for_ever
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         held = [] if self.fences is None else [each[1:] for each in self.fences.held]
@@ -116,7 +126,7 @@ class OffloadConnector(Connector):
         if state.jobs:
             return None
         return self._search.num_loadable(
-            request.kv, request.num_tokens, num_found, self._being_loaded
+            request.kv, request.num_tokens, num_found, self._being_loaded, state.access
         )
 
     def step_waits_for(self, request: VllmRequest, num_found: int, num_wanted: int) -> bool:
@@ -360,7 +370,7 @@ class OffloadConnector(Connector):
             self.host.loaded(job.keys)
             self._being_loaded.difference_update(job.keys)
         else:
-            self.host.stored(job.keys)
+            self.host.stored(job.keys, state.access)
             self._unwatch(job)
         self._forget(state)
 

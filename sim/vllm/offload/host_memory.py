@@ -1,13 +1,23 @@
-"""Which chunks are in CPU memory, and which may leave it.
+"""Which chunks are in CPU memory, and which may leave it; what comes from, and goes to, below it.
 
-vLLM 0.33.0: `CPUOffloadingManager` (v1/kv_offload/cpu/manager.py).
+vLLM 0.33.0: `CPUOffloadingManager` (v1/kv_offload/cpu/manager.py), `TieringOffloadingManager`
+(v1/kv_offload/tiering/manager.py).
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Final
 
 from sim.vllm.offload.policies import Access, ArcPolicy, ChunkKey, LruPolicy, Policy, StoredChunk
 from sim.vllm.offload.settings import MAX_TRACKED, OffloadSettings
+from sim.vllm.offload.tier import SecondaryTier
+
+# What a lookup says of a chunk: it is nowhere; it can be loaded; it is being written to CPU memory;
+# it is not known yet.
+MISSING: Final = 0
+READY: Final = 1
+COMING: Final = 2
+UNKNOWN: Final = 3
 
 
 class OfferCounts:
@@ -40,10 +50,16 @@ class OfferCounts:
 
 
 class HostMemory:
-    """The chunks in CPU memory of one server."""
+    """The chunks in CPU memory of one server.
 
-    def __init__(self, settings: OffloadSettings) -> None:
+    Attributes:
+        num_chunks: chunks that it has room for.
+        tier: what lies below it; None: nothing does.
+    """
+
+    def __init__(self, settings: OffloadSettings, tier: SecondaryTier | None = None) -> None:
         self.num_chunks = settings.num_chunks
+        self.tier = tier
         self._policy: Policy = LruPolicy()
         if settings.eviction_policy == "arc":
             self._policy = ArcPolicy(settings.num_chunks)
@@ -69,16 +85,38 @@ class HostMemory:
 
     # ---- to the GPU ----------------------------------------------------------------------------
 
+    def look_up(self, key: ChunkKey, access: Access) -> int:
+        """Where a chunk is that a waiting request needs.
+
+        One that the tier below has gets room in CPU memory at once, if other chunks may leave.
+        """
+        chunk = self._policy.find(key)
+        if chunk is not None:
+            return READY if chunk.is_ready else COMING
+        if self.tier is None:
+            return MISSING
+        is_below = self.tier.look_up(key, access)
+        if is_below is None:
+            return UNKNOWN
+        if not is_below or self._insert([key], access) is None:
+            return MISSING
+        self.tier.promote(key, access)
+        return COMING
+
     def load(self, keys: Sequence[ChunkKey], access: Access) -> None:
         """A request loads chunks that are ready: until `loaded`, they do not leave."""
-        for key in keys:
-            chunk = self._policy.find(key)
-            assert chunk is not None  # noqa: S101 - the same decision has found it
-            self._num_idle -= chunk.is_idle
-            chunk.num_loads += 1
+        self._pin(keys)
         self._note(keys, access, reused=keys)
 
+    def _pin(self, keys: Sequence[ChunkKey]) -> None:
+        for key in keys:
+            chunk = self._policy.find(key)
+            assert chunk is not None  # noqa: S101 - it was found just now
+            self._num_idle -= chunk.is_idle
+            chunk.num_loads += 1
+
     def loaded(self, keys: Sequence[ChunkKey]) -> None:
+        """Chunks have been read: they may leave."""
         for key in keys:
             chunk = self._policy.find(key)
             assert chunk is not None  # noqa: S101 - it was read
@@ -94,6 +132,11 @@ class HostMemory:
 
         None: there is no room, also not after others have left.
         """
+        new = self._insert(keys, access)
+        access.num_stores += bool(new)
+        return new
+
+    def _insert(self, keys: Sequence[ChunkKey], access: Access) -> list[ChunkKey] | None:
         if self._counts is not None:
             self._counts.count(keys)
         new, ready = self._partition(keys)
@@ -128,8 +171,15 @@ class HostMemory:
                 new.append(key)
         return new, ready
 
-    def stored(self, keys: Sequence[ChunkKey]) -> None:
-        """Chunks have been written: they can be found, and may leave."""
+    def stored(self, keys: Sequence[ChunkKey], access: Access) -> None:
+        """Chunks have been copied from the GPU: they can be found, and go to the tier below."""
+        self._written(keys)
+        if self.tier is not None and self.tier.store(keys):
+            self._pin(keys)
+        access.num_stores -= 1
+        self._forget(access)
+
+    def _written(self, keys: Sequence[ChunkKey]) -> None:
         for key in keys:
             chunk = self._policy.find(key)
             assert chunk is not None  # noqa: S101 - what is being written does not leave
@@ -150,3 +200,33 @@ class HostMemory:
 
     def request_ended(self, access: Access) -> None:
         self._policy.request_ended(sorted(access.seen), access)
+        access.is_over = True
+        self._forget(access)
+
+    def _forget(self, access: Access) -> None:
+        if self.tier is not None and access.is_over and not access.num_stores:
+            self.tier.forget(access)
+
+    # ---- the tier below ------------------------------------------------------------------------
+
+    @property
+    def has_jobs(self) -> bool:
+        """The tier reads or writes, as far as the scheduler knows."""
+        return self.tier is not None and bool(self.tier.jobs)
+
+    @property
+    def awaits_tier(self) -> bool:
+        """The tier has something to tell the scheduler, now or later."""
+        return self.has_jobs or (self.tier is not None and self.tier.is_asked)
+
+    def begin_decision(self, now_ns: int) -> None:
+        """The scheduler learns what the tier has done."""
+        if self.tier is None:
+            return
+        for job in self.tier.begin_decision(now_ns):
+            if not job.is_load:
+                self.loaded(job.keys)
+                continue
+            self._written(job.keys[: job.num_done])
+            for key in job.keys[job.num_done :]:
+                self._policy.remove(key)

@@ -52,6 +52,8 @@ class Access:
         reused: chunks that were there without it.
         missed: chunks that it wanted to store and that were not there.
         rank: with `lru`: how recent the request is; 0: it has no rank yet.
+        num_stores: copies from the GPU for it that have not ended.
+        is_over: it has ended, and stores no more.
     """
 
     def __init__(self) -> None:
@@ -60,6 +62,8 @@ class Access:
         self.reused: set[ChunkKey] = set()
         self.missed: set[ChunkKey] = set()
         self.rank = 0
+        self.num_stores = 0
+        self.is_over = False
 
 
 class Policy:
@@ -74,6 +78,10 @@ class Policy:
 
     def insert(self, key: ChunkKey, chunk: StoredChunk, access: Access) -> None:
         """Add a chunk that is being written for the request of `access`."""
+        raise NotImplementedError
+
+    def remove(self, key: ChunkKey) -> None:
+        """Remove a chunk that could not be written."""
         raise NotImplementedError
 
     def evict(self, num_chunks: int, kept: Collection[ChunkKey]) -> list[ChunkKey] | None:
@@ -129,6 +137,9 @@ class LruPolicy(Policy):
     def insert(self, key: ChunkKey, chunk: StoredChunk, access: Access) -> None:
         self._chunks[key] = chunk
         self._ranks[key] = self._rank_of(access), -key.place
+
+    def remove(self, key: ChunkKey) -> None:
+        del self._chunks[key], self._ranks[key]
 
     def _rank_of(self, access: Access) -> int:
         if not access.rank:
@@ -218,6 +229,10 @@ class ArcPolicy(Policy):
         self._once[key] = chunk
         self._left_once.pop(key, None)
         self._left_again.pop(key, None)
+
+    def remove(self, key: ChunkKey) -> None:
+        if self._once.pop(key, None) is None:
+            del self._again[key]
 
     def missed(self, keys: Sequence[ChunkKey]) -> None:
         for key in reversed(keys):

@@ -1,6 +1,6 @@
 """When a server learns that copies between the GPU and CPU memory have ended."""
 
-from sim.engine.records import RequestRecord
+from sim.engine.records import Decided, RequestRecord
 from sim.vllm.offload.connector import OffloadConnector
 from sim.vllm.offload.copies import Copies, Job
 from sim.vllm.pulling import Polling, Polls
@@ -9,8 +9,8 @@ from sim.vllm.pulling import Polling, Polls
 class Offload(Polling[Job]):
     """Of a server with KV in CPU memory.
 
-    A server without requests goes on deciding until all copies have ended (`has_pending_push_work`,
-    v1/core/sched/scheduler.py).
+    A server without requests goes on deciding until all copies have ended, those to and from the
+    tier below CPU memory included (`has_pending_push_work`, v1/core/sched/scheduler.py).
 
     Attributes:
         connector: what the scheduler does.
@@ -26,12 +26,20 @@ class Offload(Polling[Job]):
         self._device_free_ns = 0
         self._asks = False
 
+    def begin_step(self, now_ns: int) -> Decided:
+        self.connector.host.begin_decision(now_ns)
+        return super().begin_step(now_ns)
+
     def step_ends(self, end_ns: int) -> None:
         self._device_free_ns = end_ns
 
     @property
     def wakes_ns(self) -> int | None:
-        return self.copies.next_ns
+        copied_ns, tier = self.copies.next_ns, self.connector.host.tier
+        if tier is None or not (self.engine.requests or self.connector.has_jobs):
+            return copied_ns
+        times_ns = [each for each in (copied_ns, tier.next_ns()) if each is not None]
+        return min(times_ns, default=None)
 
     @property
     def _looks(self) -> bool:
@@ -43,6 +51,9 @@ class Offload(Polling[Job]):
 
     def _work(self, now_ns: int, *, launches: bool) -> int:
         connector, copies = self.connector, self.copies
+        tier = connector.host.tier
+        if tier is not None:
+            tier.end_decision(now_ns)
         self._asks = bool(self.engine.requests) or connector.has_jobs
         device_free_ns = self._device_free_ns
         copies.step_ended(device_free_ns)
@@ -57,6 +68,9 @@ class Offload(Polling[Job]):
         return begins_ns - now_ns
 
     def _act(self, seen: list[Job], now_ns: int) -> list[RequestRecord]:
+        tier = self.connector.host.tier
+        if tier is not None:
+            tier.now_ns = now_ns
         for job in seen:
             self.connector.copy_ended(job)
         for job in seen:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from sim.vllm.cache.single_type_manager import FULL, MAMBA, KVCacheSpec
-from sim.vllm.offload.host_memory import HostMemory
-from sim.vllm.offload.policies import ChunkKey
+from sim.vllm.offload.host_memory import COMING, MISSING, READY, HostMemory
+from sim.vllm.offload.policies import Access, ChunkKey
 from sim.vllm.request import RequestBlocks
 
 
@@ -59,6 +59,8 @@ class ChunkSearch:
         self._sparse = [group for group in groups if group.is_sparse]
         self._sparse.sort(key=lambda group: -group.num_needed)
         self._ordered = [group for group in groups if not group.is_sparse] + self._sparse
+        # Of the request that is looked at.
+        self._access = Access()
 
     def key(self, kv: RequestBlocks, place: int, group: int) -> ChunkKey:
         """The name of a request's chunk."""
@@ -72,11 +74,14 @@ class ChunkSearch:
         num_tokens: int,
         num_found: int,
         being_loaded: AbstractSet[ChunkKey],
+        access: Access,
     ) -> int | None:
-        """How many tokens behind the first `num_found` a request can load.
+        """How many tokens behind the first `num_found` the request of `access` can load.
 
-        None: chunks that it needs are being written, or are in `being_loaded`.
+        None: chunks that it needs are being written, or are in `being_loaded`, or it is not known
+        where they are.
         """
+        self._access = access
         most = num_tokens
         if self._sparse:
             # The last token is computed again, and its window must still be there.
@@ -136,30 +141,32 @@ class ChunkSearch:
     def _find(self, kv: RequestBlocks, group: OffloadGroup, first: int, most: int) -> int | None:
         """Behind which chunk from `first` on a hit of at most `most` tokens ends; 0: there is none.
 
-        None: a chunk of the hit is being written.
+        None: a chunk of the hit is being written, or is not known yet. All that may be in the hit
+        are looked up in any case.
         """
         end = -(-most // self._chunk_tokens)
         if group.is_sparse:
             return self._last_run(kv, group, first, end)
-        num_hit, is_writing = 0, False
+        num_hit, waits = 0, False
         for place in range(first, end):
-            chunk = self._host.find(self.key(kv, place, group.number))
-            if chunk is None:
+            found = self._host.look_up(self.key(kv, place, group.number), self._access)
+            if found == MISSING:
                 break
-            is_writing = is_writing or not chunk.is_ready
+            waits = waits or found != READY
             num_hit += 1
-        return None if is_writing else num_hit
+        return None if waits else num_hit
 
     def _last_run(self, kv: RequestBlocks, group: OffloadGroup, first: int, end: int) -> int | None:
         """The last run of enough chunks, or the one at the beginning."""
-        num_run, is_writing = 0, False
+        num_run, waits, is_writing = 0, False, False
         for place in range(end - 1, first - 1, -1):
-            chunk = self._host.find(self.key(kv, place, group.number))
-            if chunk is None:
+            found = self._host.look_up(self.key(kv, place, group.number), self._access)
+            if found in (READY, COMING):
+                is_writing = is_writing or found == COMING
+                num_run += 1
+            else:
+                waits = waits or found != MISSING
                 num_run, is_writing = 0, False
-                continue
-            is_writing = is_writing or not chunk.is_ready
-            num_run += 1
             if num_run == group.num_needed:
-                return None if is_writing else place - first + num_run
-        return None if is_writing else num_run
+                return None if waits or is_writing else place - first + num_run
+        return None if waits or is_writing else num_run

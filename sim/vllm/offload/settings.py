@@ -3,10 +3,58 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from sim.engine.store import StoreSettings
+
 EvictionPolicy = Literal["lru", "arc"]
+TierType = Literal["fs", "obj"]
 
 # Most chunks whose offers are counted (`max_tracker_size` of v1/kv_offload/cpu/spec.py).
 MAX_TRACKED: Final = 64_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PressureSettings:
+    """When a secondary tier is under pressure: `EMABackpressureDetector` of vLLM.
+
+    Attributes:
+        high_water_s, low_water_s: seconds for a MiB, above and below which it begins and ends.
+        alpha: weight of the newest store in the moving average.
+        warmup_completions: stores whose mean the average begins with.
+        decay_half_life_s: without a store, half of the average is left after this long.
+        cooldown_s: for how long every second store is dropped after the pressure has ended.
+        failure_threshold: stores that fail in a row until there is pressure.
+        drops_all: under pressure no store is made; else some are, the fewer the higher it is.
+        chunk_bytes: size of a chunk.
+    """
+
+    high_water_s: float
+    low_water_s: float
+    alpha: float = 0.15
+    warmup_completions: int = 10
+    decay_half_life_s: float = 2.0
+    cooldown_s: float = 1.0
+    failure_threshold: int = 3
+    drops_all: bool = False
+    chunk_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierSettings:
+    """What lies below CPU memory.
+
+    Attributes:
+        kind: `fs`: a thread reads or writes the chunks of a job one after another. `obj`: all jobs
+            are under way at once, and each succeeds or fails as a whole.
+        n_read_threads, n_write_threads: of `fs`: threads that take loads first, and stores first.
+        pressure: when stores are dropped; None: never.
+        store: how large and how fast it is; a page is a chunk. None: it is not known yet.
+    """
+
+    kind: TierType
+    n_read_threads: int = 16
+    n_write_threads: int = 16
+    pressure: PressureSettings | None = None
+    store: StoreSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +69,7 @@ class OffloadSettings:
         offload_prompt_only: chunks with output tokens are not stored.
         copy_ns_per_token: time to copy a token's KV, in either direction.
         sync_load_tokens: most tokens for whose loads a step waits.
+        tier: what lies below CPU memory; None: nothing does.
     """
 
     num_chunks: int
@@ -30,3 +79,4 @@ class OffloadSettings:
     offload_prompt_only: bool = True
     copy_ns_per_token: float = 0.0
     sync_load_tokens: int = 0
+    tier: TierSettings | None = None

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 from sim.core.units import NS_PER_S
 from sim.engine.server_config import Partner
+from sim.engine.store import Store
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import (
@@ -204,6 +205,10 @@ class Connector:
 
     def arrived(self, request: VllmRequest) -> None:
         """A request is new on this server."""
+
+    def share_store(self, shared: Store | None) -> Store | None:
+        """See `BaseScheduler.share_store`."""
+        return shared
 
     def num_loadable(self, request: VllmRequest, num_found: int) -> int | None:
         """With `looks_up`: tokens that are there behind the first ones, found here.

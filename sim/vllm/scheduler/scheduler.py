@@ -24,17 +24,13 @@ from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler
 from sim.engine.server_config import DECODE, PREFILL
+from sim.engine.store import Store
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import LookaheadBlocks, RequestBlocks, VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.decode_rows import LockstepRows, RowCounters
-from sim.vllm.scheduler.running_pass import (
-    PrefillCadence,
-    PromptLimits,
-    RunningPass,
-    largest_chunk,
-)
+from sim.vllm.scheduler.running_pass import PrefillCadence, PromptLimits, RunningPass, largest_chunk
 from sim.vllm.scheduler.step_limits import aligned_chunks_of, drafting_of
 from sim.vllm.scheduler.waiting_pass import WaitingPass
 
@@ -106,6 +102,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._num_entries += 1
         request.entry = self._num_entries
         self._admission.waiting.add(request)
+
+    def share_store(self, shared: Store | None) -> Store | None:
+        return self.connector.share_store(shared)
 
     def withdraw(self, request: VllmRequest) -> None:
         self.connector.ended(request, is_aborted=False)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.engine.server_config import BOTH
+from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
 from sim.vllm.cache.single_type_manager import MAMBA, WINDOW
 from sim.vllm.config import VllmConfig
@@ -15,6 +16,7 @@ from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
 from sim.vllm.section.groups import KVCacheGroup, block_bytes
 from sim.vllm.section.speculation import SpeculativeConfig
+from sim.vllm.section.tiers import SecondaryTierSection
 from sim.vllm.version_rules import NEWEST
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ class KvOffloading(StrictModel):
     bytes."""
     sync_load_budget_tokens: Annotated[int, Field(ge=0, le=2**40)] | None = None
     """The same in tokens. Unit: tokens."""
+    secondary_tiers: list[SecondaryTierSection] | None = None
+    """What lies below CPU memory, one tier: chunks are written there, too, and come back through
+    CPU memory. Needs the scenario's `store`. Without it: nothing."""
     load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
     """Speed of copies, in each direction, in bytes. Needs the scenario's `model`. 50, about that of
     a PCIe 5.0 x16 link, if neither this nor `load_tokens_per_s` is given. Unit: GB/s."""
@@ -72,7 +77,20 @@ class KvOffloading(StrictModel):
         if None not in (self.sync_load_budget_bytes, self.sync_load_budget_tokens):
             names = "sync_load_budget_bytes", "sync_load_budget_tokens"
             raise KeysError(f"{' and '.join(names)} set the same: give one of them", *names)
+        if self.secondary_tiers is not None and len(self.secondary_tiers) > 1:
+            raise KeysError("more than one tier is not simulated", "secondary_tiers")
+        if self.tier is not None and self.store_threshold >= 2:
+            raise KeysError(
+                f"vLLM refuses store_threshold {self.store_threshold} with secondary_tiers"
+                " (get_manager of v1/kv_offload/tiering/spec.py)",
+                "store_threshold",
+                "secondary_tiers",
+            )
         return self
+
+    @property
+    def tier(self) -> SecondaryTierSection | None:
+        return self.secondary_tiers[0] if self.secondary_tiers else None
 
 
 class OffloadKeys(Protocol):
@@ -94,6 +112,8 @@ class OffloadKeys(Protocol):
     def enable_prefix_caching(self) -> bool: ...
     @property
     def speculative_config(self) -> SpeculativeConfig | None: ...
+    @property
+    def schedules_ahead(self) -> bool: ...
 
 
 def check_offloading(section: OffloadKeys) -> None:
@@ -175,6 +195,35 @@ def refuse_offloading_in_role(section: OffloadKeys, role: str) -> None:
         raise InputError(reason, key=("scheduler", _KEYS))
 
 
+def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:
+    """The key with which the real runner keeps no KV in CPU memory, and why; None: it does."""
+    keys = section.kv_offloading
+    if section.kv_offloading_size is None and keys is None:
+        return None
+    if section.schedules_ahead:
+        return "async_scheduling", "the real runner keeps KV in CPU memory only without it"
+    if section.speculative_config is not None:
+        reason = "the real runner keeps KV in CPU memory only without drafts"
+        return "speculative_config", reason
+    if keys is not None and keys.tier is not None:
+        return _KEYS, "the real runner keeps no KV below CPU memory"
+    return None
+
+
+def no_tiers_with(other: str) -> InputError:
+    """Tiers are not simulated together with something else."""
+    reason = f"is not simulated together with {other}"
+    return InputError(reason, key=("scheduler", _KEYS, "secondary_tiers"))
+
+
+def config_with_store(config: VllmConfig, store: StoreSettings) -> VllmConfig:
+    """The settings with what is below CPU memory."""
+    offload = config.offload
+    if offload is None or offload.tier is None:
+        return config
+    return replace(config, offload=replace(offload, tier=replace(offload.tier, store=store)))
+
+
 def offload_on_stages(section: OffloadKeys, config: VllmConfig, num_stages: int) -> VllmConfig:
     """The settings of a pipeline, in which each stage copies the KV of its own layers."""
     offload, keys = config.offload, section.kv_offloading
@@ -202,17 +251,20 @@ def offload_settings(
     keys = section.kv_offloading or KvOffloading()
     speed = keys.load_tokens_per_s
     sync_bytes = keys.sync_load_budget_bytes
-    needs_model = size is not None or speed is None or sync_bytes is not None
+    has_pressure = keys.tier is not None and keys.tier.backpressure is not None
+    needs_model = size is not None or speed is None or sync_bytes is not None or has_pressure
     model = find_model() if needs_model else None
     if model is None and needs_model:
         key = _SIZE if size is not None else _KEYS
         raise InputError("needs a model whose shape is known", key=("scheduler", key))
     chunk_tokens = keys.blocks_per_chunk * section.block_size
     num_chunks = (keys.capacity_tokens or 0) // chunk_tokens
-    if size is not None and model is not None:
-        num_bytes = _bytes_per_token(section, model, tp) * chunk_tokens
-        num_bytes = -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-        num_chunks = int(size * _BYTES_PER_GIB) // num_bytes
+    chunk_bytes = 0
+    if model is not None and (size is not None or has_pressure):
+        chunk_bytes = bytes_per_token(section, model, tp) * chunk_tokens
+        chunk_bytes = -(-chunk_bytes // _ALIGNMENT) * _ALIGNMENT
+    if size is not None:
+        num_chunks = int(size * _BYTES_PER_GIB) // chunk_bytes
     if not num_chunks:
         key = _SIZE if size is not None else _KEYS
         reason = f"has no room for a chunk of {chunk_tokens} tokens"
@@ -235,6 +287,7 @@ def offload_settings(
         offload_prompt_only=keys.offload_prompt_only,
         copy_ns_per_token=ns_per_token,
         sync_load_tokens=sync_tokens,
+        tier=None if keys.tier is None else keys.tier.settings(chunk_bytes),
     )
 
 
@@ -243,7 +296,7 @@ def _groups(section: OffloadKeys) -> list[KVCacheGroup]:
     return groups if isinstance(groups, list) else []
 
 
-def _bytes_per_token(section: OffloadKeys, model: "ModelShape", tp: int) -> int:
+def bytes_per_token(section: OffloadKeys, model: "ModelShape", tp: int) -> int:
     """KV of a token in CPU memory: the parts of all GPUs, but latent attention's only once."""
     on_gpu = _bytes_on_gpu(section, model, tp)
     return on_gpu if on_gpu == _bytes_on_gpu(section, model, 1) else on_gpu * tp

@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
 from sim.core.errors import InputError
+from sim.engine.store import StoreSettings
 from sim.family.section import Drafts, MemoryForKv, ServerSection, kv_format_of_flag
 from sim.latency.wrappers import spare_layers_first
 from sim.user.objects import FailAt
-from sim.validation import KeysError, keys_of, launch_keys
+from sim.validation import KeysError, keys_of
 from sim.vllm.config import VllmConfig, VllmSettings
 from sim.vllm.section.engine import with_engine
 from sim.vllm.section.groups import (
@@ -25,13 +26,18 @@ from sim.vllm.section.groups import (
 )
 from sim.vllm.section.offload import (
     KvOffloading,
+    bytes_per_token,
     check_offloading,
+    config_with_store,
+    no_tiers_with,
+    obstacle_to_copies,
     offload_on_stages,
     offload_settings,
     refuse_offloading_in_role,
 )
 from sim.vllm.section.roles import refuses_stages, with_role
 from sim.vllm.section.speculation import SpeculativeConfig, check_drafts, check_staged_drafts
+from sim.vllm.section.versions import check_version
 from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
@@ -39,8 +45,6 @@ if TYPE_CHECKING:
 
 _MAX_BLOCKS = 2**36
 _MOST_GRAPH_TOKENS = 512
-# The newest first.
-_ORDER = list(VERSIONS)
 _SETTINGS = [field.name for field in fields(VllmSettings)]
 
 if TYPE_CHECKING:
@@ -58,6 +62,8 @@ class VllmSection(_SchedulerKeys):
     `SchedulerConfig`. docs/explanation/vllm.md explains the rules, and
     docs/explanation/vllm.md#settings lists the defaults that differ from `vllm serve`.
     """
+
+    store_key: ClassVar = "kv_offloading.secondary_tiers"
 
     family: Annotated[Literal["vllm"], NO_FLAG]
     """The server whose scheduler is simulated."""
@@ -145,34 +151,8 @@ class VllmSection(_SchedulerKeys):
         return self
 
     @model_validator(mode="after")
-    def _check_version(self) -> Self:
-        rules = VERSIONS[self.version]
-        if self.scheduler_reserve_full_isl and not rules.reserves_full_isl:
-            raise KeysError(
-                f"vLLM {self.version} has no scheduler_reserve_full_isl",
-                "scheduler_reserve_full_isl",
-                "version",
-            )
-        for key, since in launch_keys(type(self)).since.items():
-            is_changed = getattr(self, key) != type(self).model_fields[key].default
-            if is_changed and _ORDER.index(self.version) > _ORDER.index(since):
-                raise KeysError(f"vLLM {self.version} has no {key}", key, "version")
-        if not rules.is_known_whole and self.scheduling_policy == "priority":
-            raise KeysError(
-                f"scheduling_policy priority of vLLM {self.version} is not simulated",
-                "scheduling_policy",
-                "version",
-            )
-        if not (rules.is_known_whole or self.enable_chunked_prefill):
-            raise KeysError(
-                f"enable_chunked_prefill false of vLLM {self.version} is not simulated",
-                "enable_chunked_prefill",
-                "version",
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_parts(self) -> Self:
+        check_version(self)
         check_drafts(self)
         check_groups(self)
         check_offloading(self)
@@ -185,12 +165,8 @@ class VllmSection(_SchedulerKeys):
     def check_real_run(self) -> tuple[str, str] | None:
         if self.engine is not None:
             return "engine", "the real runner asks no installed engine"
-        offloads = self.kv_offloading_size is not None or self.kv_offloading is not None
-        if offloads and self.schedules_ahead:
-            return "async_scheduling", "the real runner keeps KV in CPU memory only without it"
-        if offloads and self.speculative_config is not None:
-            reason = "the real runner keeps KV in CPU memory only without drafts"
-            return "speculative_config", reason
+        if (obstacle := obstacle_to_copies(self)) is not None:
+            return obstacle
         if self.kv_cache_groups is not None:
             return "kv_cache_groups", "the real runner serves no model with groups of layers"
         if self.speculative_config is None or self.speculative_config.method == "ngram":
@@ -337,6 +313,25 @@ class VllmSection(_SchedulerKeys):
     ) -> VllmConfig:
         offload = offload_settings(self, find_model, num_devices)
         return config if offload is None else replace(config, offload=offload)
+
+    @property
+    def uses_store(self) -> bool:
+        return self.kv_offloading is not None and self.kv_offloading.tier is not None
+
+    @property
+    def store_page_size(self) -> int:
+        return self.block_size * (self.kv_offloading or KvOffloading()).blocks_per_chunk
+
+    def store_bytes_per_token(self, model: "ModelShape", tp: int) -> float:
+        return bytes_per_token(self, model, tp)
+
+    def with_store(self, config: VllmConfig, store: StoreSettings) -> VllmConfig:
+        return config_with_store(config, store)
+
+    def of_rank(self, num_ranks: int) -> Self:
+        if self.uses_store:
+            raise no_tiers_with("latency.dp above 1")
+        return super().of_rank(num_ranks)
 
     def with_role(self, config: VllmConfig, role: str, model: "ModelShape | None") -> VllmConfig:
         refuse_offloading_in_role(self, role)

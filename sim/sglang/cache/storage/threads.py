@@ -214,7 +214,7 @@ class StorageThreads:
         start = backup.num_written
         self._written_batch = backup.keys[start : start + _PAGES_OF_BATCH]
         self._num_new = self.store.num_missing(self._written_batch)
-        self._jobs["write"] = self.store.write(self._written_batch, self._end_write)
+        self._jobs["write"] = self.store.write(self._num_new, self._end_write)
 
     def _end_write(self) -> None:
         backup = self._writing

@@ -1,0 +1,323 @@
+"""Tiers below CPU memory in virtual time.
+
+vLLM's own `TieringOffloadingManager`, `FileSystemTierManager` or `ObjectStoreSecondaryTierManager`,
+their asynchronous lookups and their back-pressure decide. Replaced are the threads that look up,
+read and write (of type `obj`: NIXL's agent), the memory region, and the clock of back-pressure. How
+long an operation takes, and what is found, is that of servetwin's store (`sim/engine/store.py`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+from tempfile import mkdtemp
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from vllm.v1.kv_offload.base import get_offload_group_idx
+from vllm.v1.kv_offload.tiering import async_lookup, backpressure, manager, spec
+from vllm.v1.kv_offload.tiering.fs import manager as fs
+from vllm.v1.kv_offload.tiering.obj import manager as obj
+
+from sim.engine.store import Job, Store, StoreSettings
+
+Config = dict[str, Any]
+
+_NS_PER_S = 1_000_000_000
+_DETECTOR = "vllm.v1.kv_offload.tiering.backpressure.EMABackpressureDetector"
+_POLICY = "vllm.v1.kv_offload.tiering.backpressure."
+_POLICIES = {"throttle": "ThrottledDropPolicy", "drop": "DropStorePolicy"}
+
+
+def tier_config(config: Config) -> Config:
+    """What `kv_connector_extra_config` says of the tier."""
+    tier = config["offload"]["tier"]
+    found = {"type": tier["type"]}
+    if tier["type"] == "fs":
+        found["root_dir"] = mkdtemp()
+        found |= {name: tier[name] for name in ("n_read_threads", "n_write_threads")}
+    else:
+        found["store_config"] = {"bucket": "here", "endpoint_override": "here"}
+    if tier.get("locality"):
+        found["locality"] = tier["locality"]
+    if tier.get("backpressure") is not None:
+        given = {
+            name: value if isinstance(value, int) else float(value)
+            for name, value in tier["backpressure"].items()
+            if name != "policy"
+        }
+        policy = _POLICY + _POLICIES[tier["backpressure"]["policy"]]
+        found["backpressure"] = {"backpressure_cls": _DETECTOR, "policy_cls": policy, **given}
+    return {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [found]}
+
+
+def store_settings(store: Config, chunk_tokens: int) -> StoreSettings:
+    """As the scenario's section `store` computes them, with the same roundings."""
+    given = {name: float(value) for name, value in store.items() if value is not None}
+    capacity = given.get("capacity_tokens")
+    return StoreSettings(
+        capacity_pages=None if capacity is None else int(capacity) // chunk_tokens,
+        lookup_ns=given["lookup_s"] * _NS_PER_S,
+        read_latency_ns=given["read_latency_s"] * _NS_PER_S,
+        write_latency_ns=given["write_latency_s"] * _NS_PER_S,
+        read_ns_per_page=chunk_tokens * (_NS_PER_S / given["read_tokens_per_s"]),
+        write_ns_per_page=chunk_tokens * (_NS_PER_S / given["write_tokens_per_s"]),
+        pages_at_once=int(given["pages_at_once"]),
+        failed_read_share=given["failed_read_share"],
+        failed_write_share=given["failed_write_share"],
+        seed=int(given["seed"]),
+    )
+
+
+class _Region:
+    """Memory that nobody touches, of any size."""
+
+    def __init__(self, num_chunks: int, kv_bytes_per_chunk: int, **_: object) -> None:
+        shape = num_chunks, kv_bytes_per_chunk
+        strides = kv_bytes_per_chunk, 1
+        self._array = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), shape, strides)
+
+    def create_kv_memoryview(self) -> memoryview:
+        return memoryview(self._array)
+
+    def cleanup(self) -> None:
+        pass
+
+
+class Tiers:
+    """The tier of one server. Made before the scheduler, which `attach` then gets."""
+
+    def __init__(self, config: Config, now_ns: Callable[[], int]) -> None:
+        offload = config["offload"]
+        chunk_tokens = offload["blocks_per_chunk"] * config["block_size"]
+        settings = store_settings(offload["tier"]["store"], chunk_tokens)
+        self.store = Store(settings, Random(settings.seed).random)
+        self.now_ns = now_ns
+        self.jobs: dict[Any, Job | None] = {}
+        self.finished: deque[Any] = deque()
+        self.lookup: Job | None = None
+        self.answers: async_lookup.queue.SimpleQueue | None = None
+        clock = SimpleNamespace(monotonic=lambda: now_ns() / _NS_PER_S)
+        backpressure.time = manager.time = clock
+        bytes_per_chunk = offload["tier"].get("chunk_bytes")
+        spec.SharedOffloadRegion = lambda **given: _Region(
+            given["num_chunks"], bytes_per_chunk or given["kv_bytes_per_chunk"]
+        )
+        spec.SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT = 4096
+        none = SimpleNamespace(start=lambda: None, join=lambda: None)
+        async_lookup.threading = SimpleNamespace(Thread=lambda **_: none)
+        fs.DualQueueThreadPool = lambda readers, writers, **_: _Pool(self, readers, writers)
+        obj.nixl_agent_config = lambda **_: None
+        obj.nixl_agent = lambda *_: _Agent(self)
+
+    def attach(self, scheduler: Any) -> None:
+        self.manager = scheduler.connector.connector_scheduler.manager
+        (tier,) = self.manager.secondary_tiers
+        register, now_ns = self.manager._register_job, self.now_ns
+
+        def register_now(job: Any, tier_idx: int) -> None:
+            job.submit_time = now_ns() / _NS_PER_S
+            register(job, tier_idx)
+
+        finished = tier.get_finished_jobs
+
+        def finished_now() -> Any:
+            self.store.advance(now_ns())
+            return finished()
+
+        tier.get_finished_jobs = finished_now
+        self.manager._register_job = register_now
+        complete = self.manager.complete_store
+
+        def complete_in_order(keys: set[Any], context: Any, success: bool = True) -> None:
+            """VLLM has a set of keys; here they are in the order of groups, then of the prefix."""
+            place = context.get_offload_key_position
+            in_order = sorted(keys, key=lambda key: (get_offload_group_idx(key), place(key)))
+            complete(in_order, context, success)
+
+        self.manager.complete_store = complete_in_order
+        self.lookups = tier._lookup_manager
+        self.lookups._lookup_queue = _Questions(self, tier)
+        if tier.tier_type == "fs":
+            tier._pool.tier = tier
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks in CPU memory."""
+        primary = self.manager.primary_tier
+        return primary._num_allocated_chunks - len(primary._free_list)
+
+    def later(self, begin: Callable[[], None]) -> Job:
+        return self.store.later(self.now_ns() - self.store.now_ns, begin)
+
+    def next_ns(self) -> int | None:
+        """When something may be over; at once, if the scheduler has not looked yet."""
+        store = self.store
+        store.advance(store.now_ns)
+        if self.finished or not self.lookups._pending_results.empty():
+            return store.now_ns
+        jobs = [job for job in (*self.jobs.values(), self.lookup) if job is not None]
+        return min((store.end_ns(job) for job in jobs), default=None)
+
+
+class _Questions:
+    """Stands in for the thread that looks up: a lookup for each request of a batch."""
+
+    def __init__(self, tiers: Tiers, tier: Any) -> None:
+        self._tiers, self._tier = tiers, tier
+        self._batches: deque[Any] = deque()
+
+    def put(self, batch: list[Any]) -> None:
+        by_request: dict[str, list[Any]] = {}
+        for key, context, generation in batch:
+            by_request.setdefault(context.req_id, []).append((key, generation))
+        self._batches.append((deque(by_request.values()), []))
+        self._tiers.later(self._begin)
+
+    def _begin(self) -> None:
+        if self._tiers.lookup is None and self._batches:
+            self._tiers.lookup = self._tiers.store.look_up(self._end)
+
+    def _end(self) -> None:
+        groups, results = self._batches[0]
+        store, mapper = self._tiers.store, _mapper(self._tier)
+        for key, generation in groups.popleft():
+            results.append((key, generation, store.has(mapper.get_file_name(key))))
+        self._tiers.lookup = None
+        if not groups:
+            self._batches.popleft()
+            self._tiers.lookups._pending_results.put(results)
+        self._begin()
+
+
+def _mapper(tier: Any) -> Any:
+    return tier.file_mapper if tier.tier_type == "fs" else tier._file_mapper
+
+
+class _Pool:
+    """Stands in for the threads of type `fs`."""
+
+    def __init__(self, tiers: Tiers, num_readers: int, num_writers: int) -> None:
+        self.tier: Any = None
+        self._tiers = tiers
+        # Of each kind of threads, how many are idle, and the queues in their order.
+        loads: deque[Any] = deque()
+        stores: deque[Any] = deque()
+        self._idle = {"load": num_readers, "store": num_writers}
+        self._queues = {"load": (loads, stores), "store": (stores, loads)}
+
+    def enqueue_load(self, job_id: int, _num: int, _tasks: Iterable[Any]) -> None:
+        keys = self.tier._load_job_keys[job_id]
+        self._enqueue("load", job_id, [self.tier.file_mapper.get_file_name(key) for key in keys])
+
+    def enqueue_store(self, job_id: int, _num: int, tasks: Iterable[Any]) -> None:
+        (task,) = tasks
+        self._enqueue("store", job_id, task.args[0])
+
+    def _enqueue(self, kind: str, job_id: int, paths: list[str]) -> None:
+        def begin() -> None:
+            self._queues[kind][0].append((kind, job_id, paths))
+            self._start()
+
+        self._tiers.jobs[job_id] = self._tiers.later(begin)
+
+    def _start(self) -> None:
+        # A thread that takes such jobs first, if one is idle; else one of the others.
+        for first in (True, False):
+            for thread in ("load", "store"):
+                queue = self._queues[thread][0 if first else 1]
+                while self._idle[thread] and queue:
+                    self._idle[thread] -= 1
+                    self._begin(thread, *queue.popleft())
+
+    def _begin(self, thread: str, kind: str, job_id: int, paths: list[str]) -> None:
+        store = self._tiers.store
+        num_new = len(paths) if kind == "load" else store.num_missing(paths)
+
+        def end() -> None:
+            if kind == "load":
+                num_read = store.take(paths)
+                is_done = num_read == len(paths)
+                if not is_done:
+                    self.tier._load_progress[job_id] = num_read
+            else:
+                is_done = store.keep(paths, num_new=num_new)
+            del self._tiers.jobs[job_id]
+            self._tiers.finished.append((job_id, is_done, 0.0))
+            self._idle[thread] += 1
+            self._next(thread)
+
+        operation = store.read if kind == "load" else store.write
+        self._tiers.jobs[job_id] = operation(num_new, end)
+
+    def _next(self, thread: str) -> None:
+        """A thread that is free takes what it takes first, then what it takes second."""
+        for queue in self._queues[thread]:
+            if queue and self._idle[thread]:
+                self._idle[thread] -= 1
+                self._begin(thread, *queue.popleft())
+                return
+
+    def get_finished(self) -> list[Any]:
+        finished = list(self._tiers.finished)
+        self._tiers.finished.clear()
+        return finished
+
+
+class _Agent:
+    """Stands in for NIXL's agent of type `obj`."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._states: dict[int, str] = {}
+        self._num = 0
+
+    def create_backend(self, *_: object) -> None:
+        pass
+
+    def query_memory(self, descriptors: list[Any], *_: object) -> list[Any]:
+        return [{} if self._tiers.store.has(each[3]) else None for each in descriptors]
+
+    def register_memory(self, files: list[Any], _kind: str) -> Any:
+        return SimpleNamespace(trim=lambda: [each[3] for each in files])
+
+    def prep_xfer_dlist(self, _name: str, blocks: list[Any], *_: object) -> Any:
+        return blocks
+
+    def make_prepped_xfer(self, op: str, _near: Any, _ids: Any, paths: Any, _order: Any) -> Any:
+        self._num += 1
+        return self._num, op, paths
+
+    def transfer(self, handle: Any) -> str:
+        number, op, paths = handle
+        tiers, store = self._tiers, self._tiers.store
+        self._states[number] = "PROC"
+
+        def begin() -> None:
+            tiers.jobs[number] = (store.read if op == "READ" else store.write)(len(paths), end)
+
+        def end() -> None:
+            if op == "READ":
+                is_done = store.take(paths) == len(paths)
+            else:
+                is_done = store.keep(paths, num_new=len(paths))
+            self._states[number] = "DONE" if is_done else "ERR"
+            del tiers.jobs[number]
+            tiers.finished.append(number)
+
+        tiers.jobs[number] = tiers.later(begin)
+        return "PROC"
+
+    def check_xfer_state(self, handle: Any) -> str:
+        state = self._states[handle[0]]
+        if state != "PROC":
+            self._tiers.finished.remove(handle[0])
+        return state
+
+    def get_xfer_telemetry(self, _handle: Any) -> Any:
+        return SimpleNamespace(xferDuration=0)
+
+    def release_xfer_handle(self, _handle: Any) -> None:
+        pass
+
+    release_dlist_handle = deregister_memory = release_xfer_handle
