@@ -15,6 +15,34 @@ _MEMORY = {
 }
 _SHARED = Load(num_requests=60, longest_prompt=120, sharing=0.5, quoting=0.3, repeating=0.3)
 
+_STORE = {
+    "capacity_tokens": None,
+    "lookup_s": 0.004_003,
+    "read_latency_s": 0.001_003,
+    "write_latency_s": 0.000_02,
+    "read_tokens_per_s": 319_979.0,
+    "write_tokens_per_s": 39_997.0,
+    "pages_at_once": 1,
+    "failed_read_share": 0.0,
+    "failed_write_share": 0.0,
+    "seed": 3,
+}
+_FILES = {"type": "fs", "n_read_threads": 1, "n_write_threads": 1, "store": _STORE}
+# Chunks of 16 tokens of qwen2.5-0.5b; a store takes about twice the high mark.
+_PRESSURE = {
+    "chunk_bytes": 16 * 12_288,
+    "backpressure": {
+        "policy": "throttle",
+        "high_water_s": 0.004,
+        "low_water_s": 0.002,
+        "alpha": 0.5,
+        "warmup_completions": 3,
+        "decay_half_life_s": 0.5,
+        "cooldown_s": 1.0,
+        "failure_threshold": 2,
+    },
+}
+
 OFFLOAD_CASES = {
     "offload": Named(
         "Prompts come back from CPU memory, which is full; copies take longer than steps",
@@ -120,6 +148,54 @@ OFFLOAD_CASES = {
         _SHARED,
         {"offload": _MEMORY | {"offload_prompt_only": False, "copy_ns_per_block": 1_000_003}}
         | {"stages": 3, "num_gpu_blocks": 25}
+        | _ASYNC,
+        versions=NEW,
+    ),
+    "offload_files": Named(
+        "Chunks come back from files, also from a full store, whose reads sometimes fail",
+        _SHARED,
+        {
+            "offload": _MEMORY
+            | {"num_chunks": 20, "offload_prompt_only": False}
+            | {
+                "tier": _FILES
+                | {"store": _STORE | {"capacity_tokens": 800, "failed_read_share": 0.1}}
+            },
+            "num_gpu_blocks": 25,
+        }
+        | _ASYNC,
+        versions=NEW,
+    ),
+    "offload_objects": Named(
+        "Objects are written more slowly than chunks come: some stores are dropped, some fail",
+        _SHARED,
+        {
+            "offload": _MEMORY
+            | {"num_chunks": 25, "eviction_policy": "arc"}
+            | {
+                "tier": {
+                    **_FILES,
+                    **_PRESSURE,
+                    "type": "obj",
+                    "store": _STORE | {"pages_at_once": 4, "failed_write_share": 0.2},
+                }
+            },
+            "num_gpu_blocks": 25,
+        },
+        versions=NEW,
+    ),
+    "offload_files_groups": Named(
+        "Windows and states: what they need of a prefix comes back from files",
+        _SHARED,
+        {
+            "offload": _MEMORY | {"num_chunks": 40, "tier": _FILES},
+            "kv_cache_groups": [
+                {"kind": "full_attention"},
+                {"kind": "mamba", "prefill_checkpoint_alignment": 1},
+                {"kind": "sliding_window", "sliding_window": 33},
+            ],
+            "num_gpu_blocks": 40,
+        }
         | _ASYNC,
         versions=NEW,
     ),

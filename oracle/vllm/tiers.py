@@ -216,6 +216,7 @@ class _Pool:
 
     def _enqueue(self, kind: str, job_id: int, paths: list[str]) -> None:
         def begin() -> None:
+            self._tiers.jobs[job_id] = None
             self._queues[kind][0].append((kind, job_id, paths))
             self._start()
 

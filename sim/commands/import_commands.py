@@ -17,6 +17,7 @@ from sim.family.section import accepted_settings
 from sim.latency.architectures.model_key import variant_of
 from sim.latency.host import host_presets
 from sim.scenario.load import load_scenario_text, refuse_user_classes
+from sim.scenario.server_pools import uses_store
 from sim.scenario.strict_yaml import parse_yaml_mapping, read_yaml_file
 from sim.workload.bench_command import ReadBench, read_bench_command
 
@@ -29,6 +30,11 @@ _ROLES_HINT = (
 _TRANSFER_HINT = (
     "PLACEHOLDER: the command lines do not say how fast KV is sent. 50 GB/s is a network interface"
     " of 400 Gbit/s for each GPU of a prefill server."
+)
+_STORE = "nvme"
+_STORE_HINT = (
+    "PLACEHOLDER: the command lines do not say how fast the storage is. See"
+    " docs/explanation/storage.md#presets."
 )
 _CONFIG = re.compile(r"--config(=.*)?")
 # The settings of a server, in either family, with which it speculates.
@@ -152,7 +158,7 @@ def _compose(
     hints = [Hint("workload", note) for note in bench.notes]
     if len(servers) == 1:
         sections, found = sections_of(first, system)
-        order = ("latency", "host", "workload", "scheduler", "replicas")
+        order = ("latency", "host", "workload", "store", "scheduler", "replicas")
         sections["workload"] = bench.workload
         data |= {key: sections[key] for key in order if key in sections}
         hints += found
@@ -192,6 +198,9 @@ def sections_of(server: ServerSettings, system: str) -> tuple[dict[str, Any], li
         text = f"{nearest if 'version' in server.scheduler else newest}; known hosts:"
         hints.append(Hint("host", f"{text} {', '.join(presets)}"))
     data["scheduler"] = section.settings | of_model
+    if uses_store(data):
+        data["store"] = _STORE
+        hints.append(Hint("store", _STORE_HINT))
     if server.replicas > 1:
         data["replicas"] = server.replicas
     notes = (*section.hints, *server.notes, *model_notes)
@@ -202,17 +211,20 @@ def sections_of(server: ServerSettings, system: str) -> tuple[dict[str, Any], li
 def _pools(servers: Sequence[ServerSettings], system: str) -> tuple[dict[str, Any], list[Hint]]:
     """The sections `pools` and `transfer`; a command line is a pool of one server."""
     pools: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     hints = [Hint("pools", "Each command line is a server: set replicas to how many there are.")]
     roles = _roles(servers)
     for number, (server, role) in enumerate(zip(servers, roles, strict=True)):
         known = roles[:number]
         name = f"{role}-{known.count(role) + 1}" if role in known else role
         sections, found = sections_of(server, system)
+        if "store" in sections:
+            data["store"] = sections.pop("store")
         pools[name] = {"role": role, **sections}
         if len(server.roles) > 1:
             hints.append(Hint("pools", f"{name}: {_ROLES_HINT.format(role)}"))
         hints += [Hint("pools", f"{name}: {hint.text}") for hint in found]
-    data: dict[str, Any] = {"pools": pools}
+    data["pools"] = pools
     if PREFILL in roles:
         num_gpus = _num_gpus(servers[roles.index(PREFILL)])
         data["transfer"] = {"bandwidth_gb_s": _GPU_LINK_GB_S * num_gpus}

@@ -253,7 +253,7 @@ def _compose(
             Hint("scheduler", "The log does not say how large the pool is: it is derived.")
         )
     section |= pool
-    order = ("latency", "host", "workload", "scheduler", "replicas")
+    order = ("latency", "host", "workload", "store", "scheduler", "replicas")
     sections["workload"] = traffic.workload
     data = {"name": scenario_name(source), "model": settings.model}
     data |= {key: sections[key] for key in order if key in sections}

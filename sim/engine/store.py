@@ -88,8 +88,10 @@ class Direction:
 
     def end_ns(self, job: Job) -> int:
         """When a job that is transferred now ends if none begins before."""
-        works = [min(other.work_ns, job.work_ns) for other in self.jobs]
-        return self._since_ns + max(round(sum(works)), 0)
+        smaller = [other.work_ns for other in self.jobs if other.work_ns < job.work_ns]
+        # For the first one the same sum as in `first`, with the same rounding.
+        work_ns = sum(smaller) + job.work_ns * (len(self.jobs) - len(smaller))
+        return self._since_ns + max(round(work_ns), 0)
 
 
 def _work_of(job: Job) -> float:

@@ -1,7 +1,7 @@
 """Makes a scenario of each server pool, and checks that the pools go together."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from sim.core.errors import InputError, KeyPath
 from sim.engine.server_config import BOTH, DECODE, PREFILL
@@ -68,18 +68,18 @@ def pool_data(data: Data, name: str) -> Data:
     own = {key: value for key, value in pools[name].items() if key != "role"}
     shared = {key: value for key, value in data.items() if key not in _SHARED}
     merged = cast("Data", _merged(shared, own))
-    if not _uses_store(merged):
+    if not uses_store(merged):
         merged.pop("store", None)
     return merged
 
 
-def _uses_store(data: Data) -> bool:
+def uses_store(data: Mapping[str, Any]) -> bool:
     """Whether a pool's servers make use of the store, which may be there for another pool."""
     return any(_has(data, ("scheduler", *keys)) for keys in _STORE_USERS)
 
 
-def _has(data: Data, keys: tuple[str, ...]) -> bool:
-    section: YamlValue = data
+def _has(data: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
+    section: Any = data
     for key in keys:
         section = section.get(key) if isinstance(section, dict) else None
     return bool(section) or section == {}

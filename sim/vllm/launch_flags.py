@@ -16,6 +16,7 @@ from sim.latency.config import Parallelism
 from sim.validation import launch_keys
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
+from sim.vllm.tier_flags import in_shell, tier_flags
 from sim.vllm.version_rules import VERSIONS
 
 COMMAND = 'vllm serve "$MODEL"'
@@ -45,7 +46,10 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
         flags.append(vllm_role(section, DECODE))
     if section.kv_offloading is not None:
         given = section.kv_offloading.model_dump(exclude_defaults=True)
-        if extra := {key: value for key, value in given.items() if key in OFFLOADING_KEYS}:
+        extra = {key: value for key, value in given.items() if key in OFFLOADING_KEYS}
+        if (tier := section.kv_offloading.tier) is not None:
+            extra |= tier_flags(tier)
+        if extra:
             flags.append(_transfer_flag({"kv_connector_extra_config": extra}))
     return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
 
@@ -59,7 +63,7 @@ def vllm_role(section: VllmSection, role: str) -> str:
 
 
 def _transfer_flag(settings: Mapping[str, Any]) -> str:
-    return f"--kv-transfer-config '{json.dumps(settings, separators=(',', ':'))}'"
+    return f"--kv-transfer-config {in_shell(json.dumps(settings, separators=(',', ':')))}"
 
 
 def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:

@@ -316,7 +316,7 @@ def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
         return (BOTH,)
     given = _one_connector(_json_object(text, "--kv-transfer-config"), notes)
     connector, role = str(given.get("kv_connector")), str(given.get("kv_role", "kv_both"))
-    if takes_offloading(given, values):
+    if takes_offloading(given, values, notes):
         return (BOTH,)
     if role == "kv_both" and connector.startswith(_TO_MEMORY):
         notes.append(f"--kv-transfer-config: {shorten(connector)} is not simulated")

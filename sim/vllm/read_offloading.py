@@ -7,6 +7,7 @@ from sim.core.errors import shorten
 from sim.family.section import is_valid
 from sim.vllm.launch_flags import OFFLOADING_CONNECTOR, OFFLOADING_KEYS
 from sim.vllm.section.scheduler import VllmSection
+from sim.vllm.tier_flags import take_tier
 
 _SIZE, _KEYS = "kv_offloading_size", "kv_offloading"
 _BYTES = "cpu_bytes_to_use"
@@ -20,7 +21,7 @@ def check_backend(values: dict[str, Any], notes: list[str]) -> None:
         notes.append(f"--kv-offloading-backend {shorten(str(backend))}: not simulated")
 
 
-def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any]) -> bool:
+def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any], notes: list[str]) -> bool:
     """Take the settings of OffloadingConnector from `kv_transfer_config`, if that sets it up.
 
     vLLM 0.33.0: with `--kv-offloading-size`, the connector is this one, whatever else is given
@@ -33,7 +34,10 @@ def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any]) -> boo
         if transfer.get("kv_connector") != OFFLOADING_CONNECTOR or not isinstance(num_bytes, int):
             return False
         values[_SIZE] = num_bytes / (1 << 30)
-    if keys := {key: extra[key] for key in OFFLOADING_KEYS if key in extra}:
+    keys = {key: extra[key] for key in OFFLOADING_KEYS if key in extra}
+    if (tiers := take_tier(extra, notes)) is not None:
+        keys["secondary_tiers"] = tiers
+    if keys:
         values[_KEYS] = keys
     return True
 

@@ -1,5 +1,7 @@
 """KV in CPU memory, as launch commands of vLLM ask for it."""
 
+import json
+
 import pytest
 
 from tests.commands.test_import_command import CLIENT, paste
@@ -41,6 +43,41 @@ def test_kv_of_a_server_in_its_cpu_memory(paste, flags, keys, note):
     assert code == 0
     found = {key: value for key, value in data["scheduler"].items() if "offloading" in key}
     assert found == keys
+    assert note in err
+
+
+_DROPS = "vllm.v1.kv_offload.tiering.backpressure.DropStorePolicy"
+_DETECTOR = "vllm.v1.kv_offload.tiering.backpressure.EMABackpressureDetector"
+
+
+@pytest.mark.parametrize(
+    ("tiers", "common", "found", "note"),
+    [
+        (
+            [{"type": "fs", "root_dir": "/kv", "n_read_threads": 32}],
+            {"backpressure_cls": _DETECTOR, "alpha": 0.5},
+            [{"type": "fs", "n_read_threads": 32, "backpressure": {"alpha": 0.5}}],
+            "how fast the storage is",
+        ),
+        (
+            [{"type": "obj", "store_config": {}, "backpressure": {"policy_cls": _DROPS}}],
+            None,
+            [{"type": "obj", "backpressure": {"policy": "drop"}}],
+            "how fast the storage is",
+        ),
+        ([{"type": "p2p"}], None, None, "secondary_tiers: type p2p: not simulated"),
+        ([{"type": "fs"}, {"type": "obj"}], None, None, "secondary_tiers: several: not simulated"),
+    ],
+)
+def test_tier_below_the_cpu_memory_of_a_server(paste, tiers, common, found, note):
+    extra = {"spec_name": "TieringOffloadingSpec", "secondary_tiers": tiers}
+    extra |= {} if common is None else {"backpressure": common}
+    config = json.dumps({"kv_connector_extra_config": extra})
+    flags = f"--kv-offloading-size 40 --kv-transfer-config '{config}'"
+    code, data, err = paste(CLIENT, f"vllm serve Qwen/Qwen3-8B {flags}")
+    assert code == 0
+    keys = data["scheduler"].get("kv_offloading", {})
+    assert (keys.get("secondary_tiers"), data.get("store")) == (found, found and "nvme")
     assert note in err
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sim.engine.store import Store, StoreSettings
+from sim.engine.store import Direction, Job, Store, StoreSettings
 
 SETTINGS = StoreSettings(
     lookup_ns=50.0,
@@ -117,3 +117,16 @@ def test_store_bandwidth_is_conserved(operations):
             last_ns = max(ends.times_ns[i] for i, _, _ in mine)
             latest_ns = max(begin_ns for _, begin_ns, _ in mine)
             assert first_ns + total_ns - len(mine) <= last_ns <= latest_ns + total_ns + len(mine)
+
+
+@given(st.lists(st.floats(0.0, 1e9), min_size=1, max_size=7))
+@example([1115.5833333333333] * 6)
+def test_store_a_server_that_wakes_when_a_job_may_end_finds_one_that_has(works):
+    """Also where sums of shares are rounded: else it would wake at that time for ever."""
+    direction = Direction()
+    jobs = [Job(lambda: None, work_ns) for work_ns in works]
+    for job in jobs:
+        direction.begin(job, 0)
+    first = direction.first()
+    assert first is not None
+    assert min(direction.end_ns(job) for job in jobs) == first[0]

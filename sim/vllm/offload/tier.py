@@ -33,7 +33,7 @@ class TierJob:
         is_load: they are read.
         submitted_ns: when the threads get it.
         num_done: how many chunks, from the first on, are read or written when it is over.
-        job: what the store does for it; None: it has not begun, or is over.
+        job: what the store does for it; None: it waits for a thread, or is over.
     """
 
     def __init__(
@@ -207,6 +207,7 @@ class SecondaryTier:
         self.jobs[job] = None
 
         def begin() -> None:
+            job.job = None
             self._threads.submit(job)
 
         job.job = self._store.later(self.now_ns - self._store.now_ns, begin)

@@ -21,7 +21,7 @@ def stored(host, offered, access=None):
     access = access or Access()
     new = host.store(offered, access)
     if new:
-        host.stored(new)
+        host.stored(new, access)
     return access
 
 

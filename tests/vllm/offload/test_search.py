@@ -26,9 +26,10 @@ def search(specs, there, *, num_tokens=21, num_found=0, being_written=(), left_o
     chunks = ChunkSearch(host, groups, 2, 2, left_out)
     kv = RequestBlocks(scripted("a", (1, num_tokens), output=1).spec.prompt, OutputTokens(0, 0))
     keys = {each: chunks.key(kv, each[1], each[0]) for each in (*there, *being_written)}
-    host.store(list(keys.values()), Access())
-    host.stored([keys[each] for each in there])
-    return chunks.num_loadable(kv, num_tokens, num_found, {keys[each] for each in loading})
+    access = Access()
+    host.store(list(keys.values()), access)
+    host.stored([keys[each] for each in there], access)
+    return chunks.num_loadable(kv, num_tokens, num_found, {keys[each] for each in loading}, access)
 
 
 def chunks(group, *places):
