@@ -264,6 +264,20 @@ VLLM = (
         _scheduler(kv_offloading={"capacity_tokens": 8000, "load_tokens_per_s": 1e6}),
         _has("offload"),
     ),
+    Feature(
+        "storage",
+        {
+            "store": {"read_tokens_per_s": 1e6, "write_tokens_per_s": 1e6},
+            **_scheduler(
+                kv_offloading={
+                    "capacity_tokens": 8000,
+                    "load_tokens_per_s": 1e6,
+                    "secondary_tiers": [{"type": "fs"}],
+                }
+            ),
+        },
+        lambda case: "tier" in case.get("offload", {}),
+    ),
     _servers_of("prefill"),
     _servers_of("decode"),
     Feature("stages", _STAGES, lambda case: case.get("stages", 1) > 1),

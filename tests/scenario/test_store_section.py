@@ -70,7 +70,7 @@ def test_store_preset_takes_the_bytes_of_the_model(valid_text):
         ("nvm", "store: unknown store preset 'nvm' (did you mean nvme?)"),
         ("nvme", "store.read_bandwidth_gb_s: needs a model whose shape is known"),
         (SPEEDS | {"capacity_tokens": 8},
-         "store.capacity_tokens: makes room for 8 tokens, less than page_size 16"),
+         "store.capacity_tokens: makes room for 8 tokens, less than a page's 16"),
         (SPEEDS | {"capacity_tokens": 100, "capacity_gb": 1},
          "store: capacity_gb and capacity_tokens set the same size: give one of them, not both"),
         (SPEEDS | {"read_bandwidth_gb_s": 3},

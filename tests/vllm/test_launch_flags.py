@@ -1,9 +1,13 @@
 """Scheduler settings as vLLM's flags: none is lost."""
 
+import shlex
+
 import pytest
 
+from sim.core.flags import Command
 from sim.latency.config import Parallelism
 from sim.vllm.launch_flags import COMMAND, KEYS, vllm_launch, vllm_parallel, vllm_role
+from sim.vllm.read_launch import read_vllm_launch
 from sim.vllm.section.scheduler import VllmSection
 
 # One value that is not vLLM's default and its flag, if that is not just the declared one
@@ -60,6 +64,24 @@ def test_launch_of_cpu_memory_gives_what_the_connector_is_told():
     wanted = """{"kv_connector_extra_config":{"eviction_policy":"arc","blocks_per_chunk":4}}"""
     assert extra == f"--kv-transfer-config '{wanted}'"
     assert launched(kv_offloading_size=8, kv_offloading={}).flags == (*ALWAYS, size)
+
+
+@pytest.mark.parametrize(
+    "tier",
+    [
+        {"type": "fs", "n_read_threads": 4},
+        {"type": "fs", "locality": "REMOTE", "backpressure": {"alpha": 0.5, "policy": "drop"}},
+        {"type": "obj", "backpressure": {}},
+    ],
+)
+def test_launch_of_a_tier_is_read_back(tier):
+    """The shell puts in where the storage is."""
+    keys = {"kv_offloading_size": 8, "kv_offloading": {"secondary_tiers": [tier]}}
+    flags = launched(**keys).flags
+    assert "\"'\"$STORE\"'\"" in flags[-1] or "\"'\"$BUCKET\"'\"" in flags[-1]
+    found = read_vllm_launch(Command({}, shlex.split(f"vllm serve m {' '.join(flags)}")), "h100_sxm")
+    assert found is not None
+    assert found.scheduler["kv_offloading"] == keys["kv_offloading"]
 
 
 @pytest.mark.parametrize("key", GIVEN)

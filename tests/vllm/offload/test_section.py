@@ -119,6 +119,74 @@ def test_keys_that_do_not_go_together_are_refused(keys, more, reason):
         _settings(keys, more)
 
 
+_TIER = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6, %ssecondary_tiers: [%s]}"
+_STORE = "store: {read_tokens_per_s: 1e6, write_tokens_per_s: 5e5, capacity_tokens: 1000}"
+
+
+def test_a_page_of_the_store_is_a_chunk():
+    found = _settings(_TIER % ("blocks_per_chunk: 2, ", "{type: fs, n_read_threads: 3}"), _STORE)
+    assert (found.tier.kind, found.tier.n_read_threads, found.tier.pressure) == ("fs", 3, None)
+    store = found.tier.store
+    assert (store.capacity_pages, store.read_ns_per_page) == (31, 32_000.0)
+
+
+def test_bytes_in_the_store_are_those_of_all_gpus():
+    """Llama-3.1-8B: 131,072 bytes a token on two GPUs together; latent attention's only once."""
+    keys = "kv_offloading_size: 8, kv_offloading: {secondary_tiers: [{type: obj}]}"
+    where = "hardware: h100-sxm\nstore: {preset: nvme, capacity_gb: 1}"
+    latency = "{kind: roofline, tp: 2}"
+    for model, num_bytes in (("meta-llama/Llama-3.1-8B", 131_072), ("deepseek-v2-lite", 31_104)):
+        found = _settings(keys, f"model: {model}\n{where}", latency).tier
+        assert found.store.write_ns_per_page == 16 * num_bytes / 5.6
+        assert found.store.capacity_pages == int(1e9 / num_bytes) // 16
+
+
+def test_marks_of_back_pressure_depend_on_where_the_storage_is():
+    """A chunk fills whole pages of 4 KiB."""
+    for tier, marks_s in (
+        ("{type: fs, backpressure: {}}", (0.01, 0.002)),
+        ("{type: fs, locality: REMOTE, backpressure: {}}", (0.05, 0.01)),
+        ("{type: obj, backpressure: {high_water_s: 0.5}}", (0.5, 0.01)),
+    ):
+        found = _settings(_TIER % ("", tier), f"{_MODEL}\n{_STORE}").tier.pressure
+        assert (found.high_water_s, found.low_water_s) == marks_s
+        assert (found.chunk_bytes, found.drops_all) == (16 * 131_072, False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "more", "reason"),
+    [
+        (("", "{type: fs}"), "", "store and scheduler.kv_offloading.secondary_tiers need each"),
+        (("", "{type: fs}, {type: fs}"), _STORE, "more than one tier is not simulated"),
+        (("store_threshold: 2, ", "{type: fs}"), _STORE, "vLLM refuses store_threshold 2 with"),
+        (("", "{type: p2p}"), _STORE, "secondary_tiers.*type"),
+        (
+            ("", "{type: fs, backpressure: {}}"),
+            _STORE,
+            "kv_offloading: needs a model whose shape is known",
+        ),
+        (
+            ("", "{type: obj, backpressure: {low_water_s: 1}}"),
+            _STORE,
+            "low_water_s 1 must be at most high_water_s 0.05",
+        ),
+        (
+            ("blocks_per_chunk: 9, ", "{type: fs}"),
+            _STORE.replace("1000", "100"),
+            "store.capacity_tokens: makes room for 100 tokens, less than a page's 144",
+        ),
+    ],
+)
+def test_tiers_that_do_not_go_are_refused(keys, more, reason):
+    with pytest.raises(InputError, match=reason):
+        _settings(_TIER % keys, more)
+
+
+def test_tiers_of_ranks_are_not_simulated():
+    with pytest.raises(InputError, match="secondary_tiers: is not simulated together with"):
+        _settings(_TIER % ("", "{type: fs}"), _STORE, _LINEAR + ", dp: 2}")
+
+
 def test_each_stage_copies_its_layers():
     """Over its own link, unless the speed of all of them together is given in tokens."""
     where = f"{_MODEL}\nhardware: h100-sxm"
