@@ -21,16 +21,22 @@ _NS_PER_S = 1_000_000_000
 
 def transfer_config(config: Config) -> KVTransferConfig | None:
     """Settings of vLLM's connector; None: the server computes prompts and decodes."""
-    if "offload" in config:
-        return offload_config(config)
+    offload = offload_config(config) if "offload" in config else None
     if "role" not in config:
-        return None
+        return None if offload is None else KVTransferConfig(engine_id="here", **offload)
+    role = {
+        "kv_role": _KV_ROLES[config["role"]],
+        "kv_buffer_device": "cuda",
+        "kv_load_failure_policy": config["kv_load_failure_policy"],
+    }
+    sends = {"kv_connector": "NixlConnector", **role}
+    if offload is None:
+        return KVTransferConfig(engine_id="here", **sends)
     return KVTransferConfig(
-        kv_connector="NixlConnector",
+        kv_connector="MultiConnector",
         engine_id="here",
-        kv_buffer_device="cuda",
-        kv_role=_KV_ROLES[config["role"]],
-        kv_load_failure_policy=config["kv_load_failure_policy"],
+        kv_connector_extra_config={"connectors": [sends, offload]},
+        **role,
     )
 
 

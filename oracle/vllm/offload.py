@@ -10,7 +10,6 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
-from vllm.config.kv_transfer import KVTransferConfig
 from vllm.v1.outputs import KVConnectorOutput
 
 from oracle.vllm.tiers import tier_config
@@ -21,7 +20,7 @@ Config = dict[str, Any]
 _PAGE = 4096
 
 
-def offload_config(config: Config) -> KVTransferConfig:
+def offload_config(config: Config) -> Config:
     """Settings of vLLM's connector, with room for the case's number of chunks."""
     offload = config["offload"]
     # As vLLM adds them up where it knows no tensors.
@@ -33,17 +32,16 @@ def offload_config(config: Config) -> KVTransferConfig:
     )
     chunk_bytes = -(-num_bytes * offload["blocks_per_chunk"] // _PAGE) * _PAGE
     names = "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only"
-    return KVTransferConfig(
-        kv_connector="OffloadingConnector",
-        engine_id="here",
-        kv_role="kv_both",
-        kv_connector_extra_config={
+    return {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
             "cpu_bytes_to_use": offload["num_chunks"] * chunk_bytes,
             "sync_load_budget_bytes": offload.get("sync_load_tokens", 0) * token_bytes,
             **{name: offload[name] for name in names},
             **(tier_config(config) if "tier" in offload else {}),
         },
-    )
+    }
 
 
 def add_settings(config: Config, whole: Any) -> None:

@@ -12,6 +12,7 @@ from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import Workers, transfer_config, transfer_params
 from oracle.vllm.offload import OffloadWorkers, add_settings, keep_order
 from oracle.vllm.tiers import Tiers
+from oracle.vllm.together import MultiWorkers
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,
     build_scheduler,
@@ -163,7 +164,8 @@ class Oracle:
         self.made_progress = False
         # Until when the loop was held up by the latest launch.
         self.held_ns = 0
-        self.workers = OffloadWorkers(config) if offloads else Workers(config)
+        workers = OffloadWorkers if offloads else Workers
+        self.workers = MultiWorkers(config) if offloads and role else workers(config)
 
     def run(self) -> list[Line]:
         """Every step, then every request."""

@@ -111,7 +111,10 @@ class Tiers:
         obj.nixl_agent = lambda *_: _Agent(self)
 
     def attach(self, scheduler: Any) -> None:
-        self.manager = scheduler.connector.connector_scheduler.manager
+        connector = scheduler.connector
+        # Behind the one that sends KV, if there are two.
+        *_, connector = getattr(connector, "sub_connectors", [connector])
+        self.manager = connector.connector_scheduler.manager
         (tier,) = self.manager.secondary_tiers
         register, now_ns = self.manager._register_job, self.now_ns
 

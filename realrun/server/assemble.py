@@ -17,7 +17,7 @@ from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig, goes_row_by_row
 from sim.families import build_engine
-from sim.vllm.offload.role import Offload
+from sim.vllm.pulling import Polling
 
 
 def assemble(
@@ -46,9 +46,9 @@ def assemble(
     # Under overlap a request keeps its slot until its last result is processed, so slots of ended
     # and new requests are in use at the same time.
     executor.attach(engine, 2 * config.max_rows + 2)
-    if isinstance(engine.role, Offload):
-        host = engine.role.connector.host
-        engine.role.copies.made_by(HostCopies(warm.runner.kv, warm.stream, host).make)
+    if isinstance(engine.role, Polling) and engine.role.offload is not None:
+        host = engine.role.offload.connector.host
+        engine.role.offload.copies.made_by(HostCopies(warm.runner.kv, warm.stream, host).make)
     return engine, executor
 
 

@@ -46,14 +46,17 @@ class Role:
             in steps without work.
         waits_without_step: a decision that launches nothing holds the server's loop up, too, for as
             long as it waits for copies.
+        now_ns: the time of what the driver tells (`sent` and those after it).
     """
 
     keeps_prompts: bool
     polls_at_steps: bool
     waits_without_step: bool
+    now_ns: int
 
     def __init__(self) -> None:
         self.keeps_prompts = self.polls_at_steps = self.waits_without_step = False
+        self.now_ns = 0
         self.sending: dict[str, Request] = {}
 
     def attach(self, engine: LiveRequests, scheduler: BaseScheduler[Request]) -> None:

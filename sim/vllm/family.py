@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
     from sim.vllm.config import VllmConfig
     from sim.vllm.offload.connector import OffloadConnector
+    from sim.vllm.offload.role import Offload
     from sim.vllm.offload.settings import OffloadSettings
     from sim.vllm.offload.tier import SecondaryTier
     from sim.vllm.scheduler.connector import Connector
@@ -94,14 +95,15 @@ class VllmFamily(Family):
             from sim.installed.scheduler import EngineRole
 
             return EngineRole(cast("EngineScheduler", scheduler))
-        if config.offload is not None:
-            return _offload_role(config, config.offload, scheduler)
-        if config.role == BOTH:
+        if config.role == BOTH and config.offload is None:
             return None
-        from sim.vllm.pulling import Polls, PullDecode, PullPrefill, Seen
+        from sim.vllm.pulling import PlacedPolls, Polling, Polls, PullDecode, PullPrefill
 
-        polls: Polls[Seen] = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
-        return PullPrefill(polls) if config.role == PREFILL else PullDecode(polls)
+        polls = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
+        if config.micro_batches > 1 and config.offload is not None:
+            polls = PlacedPolls()
+        roles = {PREFILL: PullPrefill, DECODE: PullDecode, BOTH: Polling}
+        return roles[config.role](polls, _offload_of(config, scheduler))
 
     def rank_rules(
         self, config: "VllmConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
@@ -134,33 +136,31 @@ class VllmFamily(Family):
         )
 
 
-def _offload_role(
-    config: "VllmConfig", offload: "OffloadSettings", scheduler: "BaseScheduler[Any]"
-) -> "Role":
-    """When a server with KV in CPU memory learns that copies have ended."""
-    from sim.vllm.offload.copies import Copies, Job
+def _offload_of(config: "VllmConfig", scheduler: "BaseScheduler[Any]") -> "Offload | None":
+    """What the workers of a server with KV in CPU memory do."""
+    if config.offload is None:
+        return None
+    from sim.vllm.offload.copies import Copies
     from sim.vllm.offload.role import Offload
-    from sim.vllm.pulling import PlacedPolls, Polls
 
-    polls: Polls[Job] = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
-    if config.micro_batches > 1:
-        polls = PlacedPolls()
-    copies = Copies(offload.copy_ns_per_token * config.block_size)
     connector = cast("OffloadConnector", cast("VllmScheduler", scheduler).connector)
-    return Offload(polls, connector, copies)
+    return Offload(connector, Copies(config.offload.copy_ns_per_token * config.block_size))
 
 
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
-    """What the server does for requests that it shares with one of another role."""
-    if config.offload is not None:
-        from sim.vllm.offload.connector import OffloadConnector
-
-        return OffloadConnector(config, kv, config.offload, _tier(config.offload))
+    """What the server does for requests that it shares, and for KV that it keeps elsewhere."""
     from sim.vllm.scheduler.connector import Connector, DecodeConnector, PrefillConnector
 
+    connector = Connector()
     if config.role == PREFILL:
-        return PrefillConnector(config)
-    return DecodeConnector(config, kv) if config.role == DECODE else Connector()
+        connector = PrefillConnector(config)
+    elif config.role == DECODE:
+        connector = DecodeConnector(config, kv)
+    if config.offload is None:
+        return connector
+    from sim.vllm.offload.connector import OffloadConnector
+
+    return OffloadConnector(config, kv, config.offload, connector, _tier(config.offload))
 
 
 def _tier(offload: "OffloadSettings") -> "SecondaryTier | None":

@@ -1,4 +1,7 @@
-"""Roles of vLLM's prefill and decode servers: a decode server pulls KV, as with the NIXL connector.
+"""Roles of vLLM's servers whose scheduler hears of KV on its way with the results of steps.
+
+Prefill and decode servers: a decode server pulls KV, as with the NIXL connector. Any server may
+keep KV in CPU memory, too.
 
 A request comes to a decode server when its prompt is computed. The decode server allocates blocks
 for the whole prompt and fetches what it lacks. It computes the last token of the prompt again, and
@@ -20,108 +23,144 @@ v1/engine/core.py; `post_forward` of v1/worker/gpu/kv_connector.py).
 from collections import deque
 from heapq import heappop, heappush
 from itertools import chain
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sim.core.batch import StepOutput
 from sim.engine.parts import Role
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
+from sim.vllm.offload.copies import Job
+from sim.vllm.offload.role import Offload
 
 
 class Seen(NamedTuple):
-    """The end of a request's transfer; `is_lost`: it has failed."""
+    """The end of a request's transfer, or of a copy.
+
+    Attributes:
+        rid: the request.
+        is_lost: the transfer has failed.
+        job: a copy between the GPU and CPU memory; None: it is a transfer between servers.
+    """
 
     rid: str
     is_lost: bool
+    job: Job | None = None
 
 
-T = TypeVar("T")
-
-
-class Polls(Generic[T]):
+class Polls:
     """What the workers of a server have seen, or will see, and its scheduler does not know yet."""
 
     def __init__(self, *, overlaps: bool, fills_queue: bool = True) -> None:
         """`fills_queue`: an empty batch waits for the next decision with no step in flight, too."""
         self._overlaps = overlaps
         self._fills_queue = fills_queue
-        self._noted: list[T] = []
+        self._noted: list[Seen] = []
         # Of each step in flight, oldest first.
-        self._in_flight: deque[list[T]] = deque()
+        self._in_flight: deque[list[Seen]] = deque()
         # Of the empty batch in the queue.
-        self._behind: list[T] = []
+        self._behind: list[Seen] = []
+        # What belongs to the latest of them until a time.
+        self._latest, self._until_ns = self._noted, -1
 
     @property
     def is_empty(self) -> bool:
         return not (self._noted or self._behind or any(self._in_flight))
 
-    def all(self) -> list[T]:
+    def all(self) -> list[Seen]:
         return [*self._noted, *self._behind, *chain.from_iterable(self._in_flight)]
 
-    def note(self, end: T) -> None:
-        self._noted.append(end)
+    def note(self, end: Seen, now_ns: int = 1 << 62) -> None:
+        """Something has ended; the workers see it when they look next."""
+        (self._noted if now_ns > self._until_ns else self._latest).append(end)
 
-    def step_launched(self) -> list[T]:
+    def looks_late(self, until_ns: int) -> None:
+        """The workers look then, and not yet, for what was launched last, or for its empty batch.
+
+        A step that waits for copies is launched when they have ended.
+        """
+        self._until_ns = until_ns
+
+    def step_launched(self) -> list[Seen]:
         """The workers launch a step, and look; returns what the scheduler learns after that."""
-        noted, self._noted = self._noted, []
+        noted = self._latest = self._noted
+        self._noted = []
         self._in_flight.append(noted)
         behind, self._behind = self._behind, []
         return behind
 
-    def nothing_launched(self) -> list[T]:
+    def nothing_launched(self) -> list[Seen]:
         """A decision launched nothing; returns what the scheduler learns after that."""
         noted, self._noted = self._noted, []
+        self._latest = self._noted
         if not self._overlaps:
             return noted
         if self._in_flight:
             self._behind += noted
+            self._latest = self._behind
             return []
         if not (self._fills_queue or self._behind):
             return noted
         behind, self._behind = self._behind, noted
+        self._latest = self._behind
         return behind
 
-    def nothing_asked(self) -> list[T]:
+    def nothing_asked(self) -> list[Seen]:
         """A server without work takes in the empty batch in the queue, and decides no other one."""
         behind, self._behind = self._behind, []
         return behind
 
-    def step_ended(self) -> list[T]:
+    def step_ended(self) -> list[Seen]:
         """The result of the oldest step is there; returns what the scheduler learns with it."""
         return self._in_flight.popleft()
 
 
-class PlacedPolls(Polls[T]):
+class PlacedPolls(Polls):
     """The same in a pipeline, where each decision takes a place in vLLM's queue, in order."""
 
     def __init__(self) -> None:
         super().__init__(overlaps=True)
 
-    def step_launched(self) -> list[T]:
-        noted, self._noted = self._noted, []
+    def step_launched(self) -> list[Seen]:
+        noted = self._latest = self._noted
+        self._noted = []
         self._in_flight.append(noted)
         return []
 
-    def nothing_launched(self) -> list[T]:
+    def nothing_launched(self) -> list[Seen]:
         return self.step_launched()
 
-    def nothing_asked(self) -> list[T]:
+    def nothing_asked(self) -> list[Seen]:
         self._in_flight.append([])
         return []
 
 
-class Polling(Role, Generic[T]):
-    """Base class: the role of a server whose scheduler hears of transfers with results of steps."""
+class Polling(Role):
+    """The role of a server whose scheduler hears of transfers or copies with results of steps.
 
-    def __init__(self, polls: Polls[T]) -> None:
+    A server without requests goes on deciding until all copies have ended, those to and from a
+    tier below CPU memory included (`has_pending_push_work`, v1/core/sched/scheduler.py).
+
+    Attributes:
+        offload: copies between the GPU and CPU memory; None: there are none.
+    """
+
+    def __init__(self, polls: Polls, offload: Offload | None = None) -> None:
         super().__init__()
+        self.offload = offload
+        self.polls_at_steps = self.waits_without_step = offload is not None
         self._polls = polls
         # The last decision launched nothing, and the next one may only after something happens.
         self._rests = False
 
     # ---- the moments of a step -----------------------------------------------------------------
 
+    def step_ends(self, end_ns: int) -> None:
+        if self.offload is not None:
+            self.offload.step_ends(end_ns)
+
     def begin_step(self, now_ns: int) -> Decided:
+        if self.offload is not None:
+            self.offload.begin_decision(now_ns)
         decided = self.engine.decide(now_ns)
         launches = decided.batch is not None
         waited_ns = self._work(now_ns, launches=launches)
@@ -135,6 +174,7 @@ class Polling(Role, Generic[T]):
         looks_again = self._looks and not self._polls.is_empty
         self._rests = not (launches or seen or decided.preempted or looks_again or self._has_work)
         if waited_ns:
+            self._polls.looks_late(now_ns + waited_ns)
             decided = decided.waiting(waited_ns)
         if self._rests and not self.engine.in_flight:
             decided = decided.waking(self.wakes_ns)
@@ -166,33 +206,56 @@ class Polling(Role, Generic[T]):
         return not self._rests
 
     @property
+    def wakes_ns(self) -> int | None:
+        if self.offload is None:
+            return None
+        return self.offload.next_ns(has_requests=bool(self.engine.requests))
+
+    @property
     def _looks(self) -> bool:
         """Whether the server looks for ends of transfers although it launches nothing."""
-        return True
+        return bool(self.engine.requests) or self._has_jobs
+
+    @property
+    def _has_jobs(self) -> bool:
+        return self.offload is not None and self.offload.has_jobs
 
     @property
     def _has_work(self) -> bool:
         """Whether the next step, or one that launches nothing, has something to do."""
-        return False
+        return self.offload is not None and self.offload.has_work
 
     def _work(self, now_ns: int, *, launches: bool) -> int:
         """What the workers do when they get a step; returns how long it waits for them."""
-        return 0
+        if self.offload is None:
+            return 0
+        waited_ns, ended = self.offload.work(now_ns, launches=launches)
+        for job in ended:
+            self._polls.note(Seen(job.request.rid, is_lost=False, job=job))
+        return waited_ns
 
-    def _act(self, seen: list[T], now_ns: int) -> list[RequestRecord]:
+    def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
         """Tell the scheduler what was seen; returns records of requests that end by it."""
-        raise NotImplementedError
+        if self.offload is not None:
+            jobs = [each.job for each in seen if each.job is not None]
+            for rid in self.offload.ended(jobs, now_ns):
+                self.scheduler.transfer_ended(rid, is_lost=False)
+        return self._act_on_transfers([each for each in seen if each.job is None], now_ns)
+
+    def _act_on_transfers(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
+        """The same for transfers between servers."""
+        return []
 
 
-class Pull(Polling[Seen]):
+class Pull(Polling):
     """Base class: the role of a server that shares its requests with one of another role."""
 
     def transfer_failed(self, rid: str) -> None:
-        self._polls.note(Seen(rid, is_lost=True))
+        self._polls.note(Seen(rid, is_lost=True), self.now_ns)
 
     @property
     def unseen(self) -> frozenset[str]:
-        return frozenset([each.rid for each in self._polls.all()])
+        return frozenset([each.rid for each in self._polls.all() if each.job is None])
 
 
 class PullPrefill(Pull):
@@ -201,8 +264,8 @@ class PullPrefill(Pull):
     A request ends, with a record of one output token, when its KV has left.
     """
 
-    def __init__(self, polls: Polls[Seen]) -> None:
-        super().__init__(polls)
+    def __init__(self, polls: Polls, offload: Offload | None = None) -> None:
+        super().__init__(polls, offload)
         self.keeps_prompts = True
         # Requests whose KV was lost on its way, and the times when it is freed here.
         self._lost: set[str] = set()
@@ -214,7 +277,7 @@ class PullPrefill(Pull):
 
     def sent(self, rid: str) -> None:
         """A request's KV has left, or the decode server does not want it."""
-        self._polls.note(Seen(rid, is_lost=False))
+        self._polls.note(Seen(rid, is_lost=False), self.now_ns)
 
     def dismiss(self, rid: str) -> None:
         """The decode server has ended a request before it fetched the KV, and says so."""
@@ -256,16 +319,20 @@ class PullPrefill(Pull):
 
     @property
     def wakes_ns(self) -> int | None:
-        return self._leases[0][0] if self._leases else None
+        copied_ns = super().wakes_ns
+        if not self._leases:
+            return copied_ns
+        leased_ns = self._leases[0][0]
+        return leased_ns if copied_ns is None else min(leased_ns, copied_ns)
 
     @property
     def _looks(self) -> bool:
-        has_others = len(self.sending) < len(self.engine.requests)
+        has_others = len(self.sending) < len(self.engine.requests) or self._has_jobs
         return self.scheduler.looks_while_sending or has_others or self._has_ended
 
-    def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
+    def _act_on_transfers(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
         records: list[RequestRecord] = []
-        for rid, is_lost in seen:
+        for rid, is_lost, _ in seen:
             request = self.sending.get(rid)
             if request is None:
                 continue
@@ -282,19 +349,23 @@ class PullPrefill(Pull):
 
     def _note_expired(self, now_ns: int) -> None:
         while self._leases and self._leases[0][0] <= now_ns:
-            self.sent(heappop(self._leases)[1])
+            self._polls.note(Seen(heappop(self._leases)[1], is_lost=False), now_ns)
 
 
 class PullDecode(Pull):
     """Of a decode server."""
 
+    @property
+    def _looks(self) -> bool:
+        return True
+
     def received(self, rid: str) -> None:
         """A request's KV has arrived; also of one that has ended since its transfer began."""
-        self._polls.note(Seen(rid, is_lost=False))
+        self._polls.note(Seen(rid, is_lost=False), self.now_ns)
 
-    def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
+    def _act_on_transfers(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
         records: list[RequestRecord] = []
-        for rid, is_lost in seen:
+        for rid, is_lost, _ in seen:
             request = self.engine.requests.get(rid)
             if self.scheduler.transfer_ended(rid, is_lost=is_lost) and request is not None:
                 records.append(self.engine.end_unserved(request))

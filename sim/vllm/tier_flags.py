@@ -11,7 +11,7 @@ _PRESSURE = "vllm.v1.kv_offload.tiering.backpressure"
 _DETECTOR = f"{_PRESSURE}.EMABackpressureDetector"
 _DROPS = f"{_PRESSURE}.DropStorePolicy"
 # What each type needs besides, which no decision depends on. The shell puts in its variables.
-_PLACES = {
+_PLACES: dict[str, dict[str, Any]] = {
     "fs": {"root_dir": "$STORE"},
     "obj": {"store_config": {"bucket": "$BUCKET", "endpoint_override": "$ENDPOINT"}},
 }

@@ -67,6 +67,7 @@ class OtherHalf:
 
     def _end(self, rid: str) -> None:
         self._server._end_wait_at_poll(self.engine)
+        self.engine.role.now_ns = self._env.now_ns
         if self.engine.role.keeps_prompts:
             self.engine.role.sent(rid)
         elif self._handovers[rid].get("fails"):

@@ -78,8 +78,10 @@ def test_launch_of_a_tier_is_read_back(tier):
     """The shell puts in where the storage is."""
     keys = {"kv_offloading_size": 8, "kv_offloading": {"secondary_tiers": [tier]}}
     flags = launched(**keys).flags
-    assert "\"'\"$STORE\"'\"" in flags[-1] or "\"'\"$BUCKET\"'\"" in flags[-1]
-    found = read_vllm_launch(Command({}, shlex.split(f"vllm serve m {' '.join(flags)}")), "h100_sxm")
+    assert '"\'"$STORE"\'"' in flags[-1] or '"\'"$BUCKET"\'"' in flags[-1]
+    found = read_vllm_launch(
+        Command({}, shlex.split(f"vllm serve m {' '.join(flags)}")), "h100_sxm"
+    )
     assert found is not None
     assert found.scheduler["kv_offloading"] == keys["kv_offloading"]
 

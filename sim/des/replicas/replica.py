@@ -142,6 +142,7 @@ class Replica:
             if engine.knows(rid):
                 if self._wait is not None:
                     self._wait.cut_short(self._wait.next_step)
+                engine.role.now_ns = self.env.now_ns
                 news(engine)
                 self._wake()
 

@@ -9,7 +9,10 @@ them back when a later request begins like an earlier one whose blocks are gone 
     search.py       how much of a waiting request is there, for all groups of layers
     offloaded.py    what is known of a request
     connector.py    what the scheduler does: what it loads, what it stores, what it waits for
-    role.py         when a server learns that copies have ended
+    role.py         what its workers do in steps
+    tier.py         what lies below CPU memory: who reads and writes, and when
+    lookups.py      what is looked up there
+    pressure.py     when it is too slow for what is stored
 
 docs/explanation/offloading.md has the rules.
 """

@@ -14,15 +14,15 @@ scheduler.py).
 
 from collections.abc import Iterable
 
-from sim.engine.server_config import Partner
+from sim.engine.server_config import BOTH, Partner
 from sim.engine.store import Store
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.copies import Job
 from sim.vllm.offload.host_memory import HostMemory
-from sim.vllm.offload.offloaded import Copied, Offloaded
+from sim.vllm.offload.offloaded import Copied, Offloaded, Watch
 from sim.vllm.offload.policies import ChunkKey
-from sim.vllm.offload.search import ChunkSearch, OffloadGroup
+from sim.vllm.offload.search import ChunkSearch, OffloadGroup, worth_storing
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.offload.tier import SecondaryTier
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest
@@ -38,14 +38,19 @@ class OffloadConnector(Connector):
         config: VllmConfig,
         memory: KVCacheCoordinator,
         settings: OffloadSettings,
+        role: Connector,
         tier: SecondaryTier | None = None,
     ) -> None:
-        """`tier`: what lies below CPU memory."""
+        """`role`: what the server does besides, by its role; `tier`: what is below CPU memory."""
         super().__init__()
+        self._role = role
+        self.most_output_tokens, self.decodes = role.most_output_tokens, role.decodes
+        self.keeps_token = role.keeps_token
         self.host = HostMemory(settings, tier)
-        self._kv_loads = self.loads = KvLoads(config, memory)
+        self._kv_loads = self.loads = role.loads or KvLoads(config, memory)
         self.looks_up = self.frees_skipped_first = True
-        if config.async_scheduling or config.micro_batches > 1:
+        self.fences = role.fences
+        if config.role == BOTH and (config.async_scheduling or config.micro_batches > 1):
             self.fences = BlockFences()
         self._block_size = config.block_size
         self._blocks_per_chunk = settings.blocks_per_chunk
@@ -76,8 +81,7 @@ class OffloadConnector(Connector):
         self._being_loaded: set[ChunkKey] = set()
         # Blocks that this decision has given to requests.
         self._given: set[int] = set()
-        # Blocks of ended requests, with their copies that have not ended.
-        self._watched: dict[int, set[Job]] = {}
+        self._watch = Watch()
         self._copied = Copied()
         self._num_jobs = 0
         # Of this decision: tokens that its step may still wait for, and whose load it does.
@@ -105,7 +109,30 @@ class OffloadConnector(Connector):
 
     @property
     def waits(self) -> bool:
-        return self.has_jobs or self.host.awaits_tier or self._kv_loads.may_wait_for_ever
+        waits = self.has_jobs or self.host.awaits_tier or self._role.waits
+        return waits or self._kv_loads.may_wait_for_ever
+
+    # ---- the role ------------------------------------------------------------------------------
+
+    def arrived(self, request: VllmRequest) -> None:
+        self._role.arrived(request)
+
+    def hold(self, request: VllmRequest) -> None:
+        """It has ended for CPU memory: its last chunks are offered with the next decision."""
+        self._role.hold(request)
+        self.ended(request, is_aborted=False)
+
+    def let_go(self, request: VllmRequest) -> None:
+        self._role.let_go(request)
+
+    def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
+        return self._role.lease_end_ns(computed_ns, lost_ns)
+
+    def requests(self) -> Iterable[VllmRequest]:
+        return self._role.requests()
+
+    def decides(self, *, has_in_flight: bool) -> None:
+        self._role.decides(has_in_flight=has_in_flight)
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         held = [] if self.fences is None else [each[1:] for each in self.fences.held]
@@ -141,6 +168,9 @@ class OffloadConnector(Connector):
 
     def load(self, request: VllmRequest, num_found: int, num_wanted: int) -> None:
         state, num_tokens = self._requests[request.kv], num_wanted
+        if self._kv_loads.started and self._kv_loads.started[-1][0] is request:
+            # It is no transfer from another server.
+            self._kv_loads.started.pop()
         request.loaded_len = num_tokens - num_found
         first, end = num_found // self._block_size, -(-num_tokens // self._block_size)
         keys: list[ChunkKey] = []
@@ -177,7 +207,7 @@ class OffloadConnector(Connector):
     def ended(self, request: VllmRequest, *, is_aborted: bool) -> None:
         """A request ends; its blocks are freed next."""
         state = self._requests.get(request.kv)
-        if state is None:
+        if state is None or state.num_tokens is not None:
             return
         num_tokens = request.seq_len
         if not is_aborted:
@@ -189,17 +219,21 @@ class OffloadConnector(Connector):
             num_chunks = self._num_chunks(state, group, state.num_tokens)
             request.kv.hash_blocks(num_chunks * self._blocks_per_chunk, self._block_size)
         for job in state.jobs:
-            self._watch(job, job.held)
+            self._watch.add(job, job.held)
         self._ended.append(state)
 
     def decided(self, decision: VllmDecision, partner: Partner) -> None:
         launch = decision.launch
         scheduled: list[VllmRequest] = []
         if launch is not None:
-            self._kv_loads.launched(launch.prefill)
-            if self.fences is not None:
+            if self._role.loads is None:
+                self._kv_loads.launched(launch.prefill)
+            if self._role.fences is None and self.fences is not None:
                 self.fences.launched(launch)
             scheduled = sorted([*launch.prefill, *launch.decode], key=_admission)
+        for request, _ in self._kv_loads.started:
+            self._given.update(*(table.blocks for table in request.kv.tables))
+        self._role.decided(decision, partner)
         self._kv_loads.started = []
         self._note_blocks(scheduled)
         self._wait_for_copies(victim for _, victims in decision.preempted for victim in victims)
@@ -249,9 +283,7 @@ class OffloadConnector(Connector):
         awaited = self._copied.awaited
         for victim in victims:
             awaited.update(self._requests[victim.kv].jobs)
-        if self._watched and not self._given.isdisjoint(self._watched):
-            for block in self._given:
-                awaited.update(self._watched.get(block, ()))
+        awaited.update(self._watch.jobs_of(self._given))
 
     def _num_storable(self, request: VllmRequest, num_tokens: int) -> int:
         """How many of the first tokens of a request may be stored."""
@@ -291,7 +323,9 @@ class OffloadConnector(Connector):
         keys = [
             self._search.key(state.request.kv, place, group.number)
             for group, end in zip(self._stored, ends, strict=True)
-            for place in self._places_worth_storing(state, group, end)
+            for place in worth_storing(
+                state, group, end, self._memory.managers[group.number], self._blocks_per_chunk
+            )
         ]
         stored = self.host.store(keys, state.access) if keys else []
         if stored is None:
@@ -300,27 +334,6 @@ class OffloadConnector(Connector):
             state.next_chunks[group.number] = max(state.next_chunks[group.number], end)
         if stored:
             self._store_chunks(state, stored)
-
-    def _places_worth_storing(self, state: Offloaded, group: OffloadGroup, end: int) -> list[int]:
-        """The chunks of a group that a load may need, and whose blocks are there."""
-        first, per_chunk = state.next_chunks[group.number], self._blocks_per_chunk
-        if end <= first:
-            return []
-        if not group.is_sparse:
-            return list(range(first, end))
-        kv, blocks = state.request.kv, state.blocks[group.number]
-        boundaries = [kv.prompt_len - 1, kv.junction] if kv.junction else [kv.prompt_len - 1]
-        worth = self._memory.managers[group.number].are_worth_caching(
-            first * per_chunk, end * per_chunk, boundaries, per_chunk
-        )
-        places: list[int] = []
-        for place in range(first, end):
-            chunk = range(place * per_chunk, (place + 1) * per_chunk)
-            wanted = [i for i in chunk if worth is None or worth[i - first * per_chunk]]
-            has_last = blocks[chunk[-1]] != NULL
-            if wanted and has_last and all(blocks[i] != NULL for i in wanted):
-                places.append(place)
-        return places
 
     def _store_chunks(self, state: Offloaded, stored: list[ChunkKey]) -> None:
         per_chunk = self._blocks_per_chunk
@@ -332,7 +345,7 @@ class OffloadConnector(Connector):
             blocks += [block for block in chunk if block != NULL]
         job = self._store(state, stored, loose, held)
         if state.num_tokens is not None:
-            self._watch(job, held)
+            self._watch.add(job, held)
             if not self._given.isdisjoint(held):
                 self._copied.awaited.add(job)
 
@@ -343,12 +356,8 @@ class OffloadConnector(Connector):
         job = self._add(state, keys, loose + held, is_store=True)
         job.held = held
         self._copied.stores.append(job)
-        self._watch(job, loose)
+        self._watch.add(job, loose)
         return job
-
-    def _watch(self, job: Job, blocks: list[int]) -> None:
-        for block in blocks:
-            self._watched.setdefault(block, set()).add(job)
 
     # ---- copies --------------------------------------------------------------------------------
 
@@ -371,16 +380,8 @@ class OffloadConnector(Connector):
             self._being_loaded.difference_update(job.keys)
         else:
             self.host.stored(job.keys, state.access)
-            self._unwatch(job)
+            self._watch.remove(job)
         self._forget(state)
-
-    def _unwatch(self, job: Job) -> None:
-        for block in job.blocks:
-            watching = self._watched.get(block)
-            if watching is not None:
-                watching.discard(job)
-                if not watching:
-                    del self._watched[block]
 
     def _forget(self, state: Offloaded) -> None:
         if state.is_forgotten and not state.jobs:

@@ -1,5 +1,7 @@
 """What a scheduler knows of requests that were looked up in CPU memory, and of their copies."""
 
+from collections.abc import Iterable
+
 from sim.vllm.offload.copies import Job
 from sim.vllm.offload.policies import Access
 from sim.vllm.request import VllmRequest
@@ -45,3 +47,29 @@ class Copied:
         self.loads: list[Job] = []
         self.stores: list[Job] = []
         self.awaited: set[Job] = set()
+
+
+class Watch:
+    """Blocks that may be allocated again while they are copied: then the step waits for it."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, set[Job]] = {}
+
+    def add(self, job: Job, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self._jobs.setdefault(block, set()).add(job)
+
+    def remove(self, job: Job) -> None:
+        """A copy has ended."""
+        for block in job.blocks:
+            watching = self._jobs.get(block)
+            if watching is not None:
+                watching.discard(job)
+                if not watching:
+                    del self._jobs[block]
+
+    def jobs_of(self, blocks: set[int]) -> Iterable[Job]:
+        """The copies of blocks that were allocated."""
+        if self._jobs and not blocks.isdisjoint(self._jobs):
+            for block in blocks:
+                yield from self._jobs.get(block, ())

@@ -10,11 +10,13 @@ vLLM 0.33.0: `_lookup_complete_chunks`, `_maximal_prefix_lookup`, `_sliding_wind
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from typing import Any
 
-from sim.vllm.cache.single_type_manager import FULL, MAMBA, KVCacheSpec
+from sim.vllm.cache.single_type_manager import FULL, MAMBA, KVCacheSpec, SingleTypeManager
 from sim.vllm.offload.host_memory import COMING, MISSING, READY, HostMemory
+from sim.vllm.offload.offloaded import Offloaded
 from sim.vllm.offload.policies import Access, ChunkKey
-from sim.vllm.request import RequestBlocks
+from sim.vllm.request import NULL, RequestBlocks
 
 
 class OffloadGroup:
@@ -170,3 +172,28 @@ class ChunkSearch:
             if num_run == group.num_needed:
                 return None if waits or is_writing else place - first + num_run
         return None if waits or is_writing else num_run
+
+
+def worth_storing(
+    state: Offloaded, group: OffloadGroup, end: int, manager: SingleTypeManager[Any], per_chunk: int
+) -> list[int]:
+    """The next chunks of a group, before `end`, that a load may need, and whose blocks are there.
+
+    `manager`: the group's; `per_chunk`: blocks of a chunk.
+    """
+    first = state.next_chunks[group.number]
+    if end <= first:
+        return []
+    if not group.is_sparse:
+        return list(range(first, end))
+    kv, blocks = state.request.kv, state.blocks[group.number]
+    boundaries = [kv.prompt_len - 1, kv.junction] if kv.junction else [kv.prompt_len - 1]
+    worth = manager.are_worth_caching(first * per_chunk, end * per_chunk, boundaries, per_chunk)
+    places: list[int] = []
+    for place in range(first, end):
+        chunk = range(place * per_chunk, (place + 1) * per_chunk)
+        wanted = [i for i in chunk if worth is None or worth[i - first * per_chunk]]
+        has_last = blocks[chunk[-1]] != NULL
+        if wanted and has_last and all(blocks[i] != NULL for i in wanted):
+            places.append(place)
+    return places

@@ -139,6 +139,8 @@ class WaitingPass:
             if request.pulls:
                 hit = self._memory.find_hit_to_load(request.kv, request.prompt_len)
                 num_wanted = loads.num_wanted(request)
+                if self._is_looked_up(request, hit):
+                    return _PASSED_OVER
                 if hit.num_tokens < num_wanted:
                     return self._begin_load(request, hit, num_wanted, beside_others=beside_others)
         if self._has_token_in_flight(request):
@@ -146,6 +148,14 @@ class WaitingPass:
         if self._connector.looks_up and not request.seq_len:
             return self._load_from_memory(request, budget, limits, beside_others=beside_others)
         return None
+
+    def _is_looked_up(self, request: VllmRequest, hit: CacheHit) -> bool:
+        """Whether a request that is to be fetched waits for CPU memory, from which nothing comes.
+
+        `MultiConnector` asks all of its connectors, and waits for all of them.
+        """
+        connector = self._connector
+        return connector.looks_up and connector.num_loadable(request, hit.num_tokens) is None
 
     def _load_from_memory(
         self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool

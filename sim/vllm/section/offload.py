@@ -177,22 +177,21 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
         )
 
 
-def refuse_offloading_in_role(section: OffloadKeys, role: str) -> None:
-    """Refuse KV in CPU memory on servers that do not compute whole requests.
+def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
+    """Refuse what is not simulated with KV in CPU memory on servers of a role.
 
-    Raises InputError: the server has it.
+    Raises InputError: with the key.
     """
-    if role == BOTH:
+    keys = section.kv_offloading
+    if role == BOTH or (section.kv_offloading_size is None and keys is None):
         return
-    if section.kv_offloading_size is not None:
-        reason = (
-            f"makes a server of role {role} one of both: vLLM puts OffloadingConnector in place of"
-            " NixlConnector (_post_init_kv_transfer_config of config/vllm.py)"
-        )
-        raise InputError(reason, key=("scheduler", _SIZE))
-    if section.kv_offloading is not None:
-        reason = f"is not simulated together with servers of role {role}"
-        raise InputError(reason, key=("scheduler", _KEYS))
+    where = f"is not simulated with {_KEYS} on servers of role {role}"
+    if section.kv_cache_groups is not None:
+        raise InputError(where, key=("scheduler", _GROUPS))
+    budgets = "sync_load_budget_bytes", "sync_load_budget_tokens"
+    for key in budgets if keys is not None else ():
+        if getattr(keys, key):
+            raise InputError(where, key=("scheduler", _KEYS, key))
 
 
 def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:

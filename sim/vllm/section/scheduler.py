@@ -28,12 +28,12 @@ from sim.vllm.section.offload import (
     KvOffloading,
     bytes_per_token,
     check_offloading,
+    check_offloading_in_role,
     config_with_store,
     no_tiers_with,
     obstacle_to_copies,
     offload_on_stages,
     offload_settings,
-    refuse_offloading_in_role,
 )
 from sim.vllm.section.roles import refuses_stages, with_role
 from sim.vllm.section.speculation import SpeculativeConfig, check_drafts, check_staged_drafts
@@ -334,7 +334,7 @@ class VllmSection(_SchedulerKeys):
         return super().of_rank(num_ranks)
 
     def with_role(self, config: VllmConfig, role: str, model: "ModelShape | None") -> VllmConfig:
-        refuse_offloading_in_role(self, role)
+        check_offloading_in_role(self, role)
         return with_role(self, config, role)
 
     def refuses_stages(self, role: str) -> str | None:

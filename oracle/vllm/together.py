@@ -1,0 +1,60 @@
+"""Prefill and decode servers that keep KV in CPU memory, too: vLLM's `MultiConnector` itself.
+
+Its parts are `NixlConnector` and `OffloadingConnector`, in this order; the workers of each are
+replaced as they are alone (`handover.py`, `offload.py`).
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import (
+    MultiKVConnectorWorkerMetadata,
+)
+from vllm.v1.outputs import KVConnectorOutput
+
+from oracle.vllm.handover import Workers
+from oracle.vllm.offload import OffloadWorkers
+
+Config = dict[str, Any]
+
+
+class MultiWorkers:
+    """Stands in for the workers of one server."""
+
+    def __init__(self, config: Config) -> None:
+        self._sending, self._copying = Workers(config), OffloadWorkers(config)
+        self.role = self._sending.role
+
+    @property
+    def next_ns(self) -> int | None:
+        times_ns = (self._sending.next_ns, self._copying.next_ns)
+        return min([each for each in times_ns if each is not None], default=None)
+
+    def begin(self, decided: Any, scripts: Any, now_ns: int, device_free_ns: int) -> int:
+        sending, copying = _parts(decided)
+        self._sending.begin(sending, scripts, now_ns, device_free_ns)
+        return self._copying.begin(copying, scripts, now_ns, device_free_ns)
+
+    def launched(self, decided: Any, now_ns: int, device_free_ns: int) -> bool:
+        return self._copying.launched(_parts(decided)[1], now_ns, device_free_ns)
+
+    def ended(self, script: Any, now_ns: int) -> None:
+        self._sending.ended(script, now_ns)
+
+    def report(self, now_ns: int) -> KVConnectorOutput | None:
+        sent, copied = self._sending.report(now_ns), self._copying.report(now_ns)
+        if copied is None:
+            return sent
+        found = KVConnectorOutput() if sent is None else sent
+        found.finished_recving = [*(found.finished_recving or ()), *copied.finished_recving]
+        parts = None, copied.kv_connector_worker_meta
+        found.kv_connector_worker_meta = MultiKVConnectorWorkerMetadata(metadata=parts)
+        return found
+
+
+def _parts(decided: Any) -> list[Any]:
+    """The decision as each of the connectors sees it."""
+    return [
+        SimpleNamespace(kv_connector_metadata=each)
+        for each in decided.kv_connector_metadata.metadata
+    ]
