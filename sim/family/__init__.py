@@ -135,9 +135,12 @@ class Family:
         """The flags that spread the model over several GPUs."""
         raise NotImplementedError
 
-    def role_flags(self, role: str) -> tuple[str, ...]:
-        """The flags that give a server a role, see `sim.engine.server_config`."""
-        return ()
+    def in_role(self, launch: "LaunchCommand", section: Any, role: str) -> "LaunchCommand":
+        """The command with the flags of a role (`sim.engine.server_config`).
+
+        `launch` is the result of `launch_command` for the section, with more flags.
+        """
+        return launch
 
     def router_command(
         self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]

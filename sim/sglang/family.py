@@ -51,7 +51,7 @@ class SglangFamily(Family):
     storage_keys = ("host_cache.storage",)
     launch_command = in_module("sim.sglang.launch_flags:sglang_launch")
     parallel_flags = in_module("sim.sglang.launch_flags:sglang_parallel")
-    role_flags = in_module("sim.sglang.launch_flags:role_flags")
+    in_role = in_module("sim.sglang.launch_flags:sglang_in_role")
     router_command = in_module("sim.sglang.launch_flags:router_command")
     read_launch = in_module("sim.sglang.read_launch:read_sglang_launch")
     gpu_defaults = in_module("sim.sglang.read_launch:gpu_defaults")

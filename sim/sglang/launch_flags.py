@@ -12,6 +12,7 @@ of sglang-router 0.3.2 (`sglang_router/router_args.py`).
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -253,8 +254,10 @@ def take_speculative(values: dict[str, Any], where: str) -> tuple[dict[str, Any]
     return given, notes
 
 
-def role_flags(role: str) -> tuple[str, ...]:
-    return () if role == BOTH else (f"--disaggregation-mode {role}",)
+def sglang_in_role(launch: LaunchCommand, _section: SglangSection, role: str) -> LaunchCommand:
+    if role == BOTH:
+        return launch
+    return replace(launch, flags=(*launch.flags, f"--disaggregation-mode {role}"))
 
 
 def router_command(hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]) -> LaunchCommand:

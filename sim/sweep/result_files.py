@@ -157,8 +157,8 @@ def launches_of(loaded: LoadedScenario, searched: Settings) -> list[LaunchComman
         if launch is None:
             return []
         count = counted(own.replicas, "server")
-        server, flags = f"{launch.server}, pool {name}, {count}", family.role_flags(role)
-        launches.append(replace(launch, server=server, flags=(*launch.flags, *flags)))
+        launch = family.in_role(launch, own.scheduler, role)
+        launches.append(replace(launch, server=f"{launch.server}, pool {name}, {count}"))
         hosts.setdefault(role, []).extend(f"{name}-{number}" for number in range(own.replicas))
         routers[role] = own.router.kind
     router = family.router_command(hosts, routers)

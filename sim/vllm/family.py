@@ -53,6 +53,7 @@ class VllmFamily(Family):
     host_memory_keys = ("kv_offloading_size", "kv_offloading")
     launch_command = in_module("sim.vllm.launch_flags:vllm_launch")
     parallel_flags = in_module("sim.vllm.launch_flags:vllm_parallel")
+    in_role = in_module("sim.vllm.launch_flags:vllm_in_role")
     read_launch = in_module("sim.vllm.read_launch:read_vllm_launch")
     gpu_defaults = in_module("sim.vllm.read_launch:gpu_defaults")
     pools_of_model = in_module("sim.vllm.read_launch:pools_of_model")
@@ -126,14 +127,6 @@ class VllmFamily(Family):
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return bool(settings.get("async_scheduling"))
-
-    def role_flags(self, role: str) -> tuple[str, ...]:
-        if role == BOTH:
-            return ()
-        does = "kv_producer" if role == PREFILL else "kv_consumer"
-        return (
-            f"""--kv-transfer-config '{{"kv_connector":"NixlConnector","kv_role":"{does}"}}'""",
-        )
 
 
 def _offload_of(config: "VllmConfig", scheduler: "BaseScheduler[Any]") -> "Offload | None":

@@ -7,10 +7,11 @@ depend on the GPU, that of `max_model_len` depends on the model.
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sim.core.flags import flag_of
-from sim.engine.server_config import DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
 from sim.validation import launch_keys
@@ -24,7 +25,8 @@ COMMAND = 'vllm serve "$MODEL"'
 KEYS = launch_keys(VllmSection)
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 CONNECTOR = "NixlConnector"
-OFFLOADING_CONNECTOR = "OffloadingConnector"
+OFFLOADING_CONNECTOR, SEVERAL = "OffloadingConnector", "MultiConnector"
+TRANSFER = "kv_transfer_config"
 # What its `kv_connector_extra_config` sets; all other keys of the section are no flags.
 OFFLOADING_KEYS = (
     "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only",
@@ -44,22 +46,45 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
     flags += [_switch(key, value) for key, value in _switches(section)]
     if section.kv_load_failure_policy != "fail":
         flags.append(vllm_role(section, DECODE))
-    if section.kv_offloading is not None:
-        given = section.kv_offloading.model_dump(exclude_defaults=True)
-        extra = {key: value for key, value in given.items() if key in OFFLOADING_KEYS}
-        if (tier := section.kv_offloading.tier) is not None:
-            extra |= tier_flags(tier)
-        if extra:
-            flags.append(_transfer_flag({"kv_connector_extra_config": extra}))
+    if extra := _offloading(section):
+        flags.append(_transfer_flag({"kv_connector_extra_config": extra}))
     return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
+
+
+def _offloading(section: VllmSection) -> dict[str, Any]:
+    """What the connector for CPU memory is told."""
+    if section.kv_offloading is None:
+        return {}
+    given = section.kv_offloading.model_dump(exclude_defaults=True)
+    extra = {key: value for key, value in given.items() if key in OFFLOADING_KEYS}
+    return extra if (tier := section.kv_offloading.tier) is None else extra | tier_flags(tier)
+
+
+def vllm_in_role(launch: LaunchCommand, section: VllmSection, role: str) -> LaunchCommand:
+    """See `Family.in_role`; KV in CPU memory is one of two connectors then, and has no flag."""
+    if role == BOTH:
+        return launch
+    replaced = flag_of(TRANSFER), flag_of("kv_offloading_size")
+    flags = [flag for flag in launch.flags if flag.split()[0] not in replaced]
+    return replace(launch, flags=(*flags, vllm_role(section, role)))
 
 
 def vllm_role(section: VllmSection, role: str) -> str:
     """The flag of a server that only prefills, or only decodes."""
-    settings = {"kv_connector": CONNECTOR, "kv_role": KV_ROLES[role]}
+    own: dict[str, Any] = {"kv_role": KV_ROLES[role]}
     if role == DECODE and section.kv_load_failure_policy != "fail":
-        settings["kv_load_failure_policy"] = section.kv_load_failure_policy
-    return _transfer_flag(settings)
+        own["kv_load_failure_policy"] = section.kv_load_failure_policy
+    sends = {"kv_connector": CONNECTOR, **own}
+    if section.kv_offloading_size is None:
+        return _transfer_flag(sends)
+    num_bytes = int(section.kv_offloading_size * (1 << 30))
+    keeps = {
+        "kv_connector": OFFLOADING_CONNECTOR,
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"cpu_bytes_to_use": num_bytes, **_offloading(section)},
+    }
+    parts = {"kv_connector_extra_config": {"connectors": [sends, keeps]}}
+    return _transfer_flag({"kv_connector": SEVERAL, **own, **parts})
 
 
 def _transfer_flag(settings: Mapping[str, Any]) -> str:

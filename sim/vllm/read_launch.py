@@ -25,7 +25,7 @@ from sim.family.launch_command import (
     whole_number,
 )
 from sim.family.section import is_valid
-from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES
+from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES, OFFLOADING_CONNECTOR, SEVERAL
 from sim.vllm.read_offloading import check_backend, leave_out_offloading, takes_offloading
 from sim.vllm.section.groups import KVCacheGroup, groups_for_model
 from sim.vllm.section.scheduler import VllmSection
@@ -314,9 +314,12 @@ def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
     check_backend(values, notes)
     if (text := values.pop("kv_transfer_config", None)) is None:
         return (BOTH,)
-    given = _one_connector(_json_object(text, "--kv-transfer-config"), notes)
-    connector, role = str(given.get("kv_connector")), str(given.get("kv_role", "kv_both"))
+    given = _json_object(text, "--kv-transfer-config")
     if takes_offloading(given, values, notes):
+        return (BOTH,)
+    given = _one_connector(given, values, notes)
+    connector, role = str(given.get("kv_connector")), str(given.get("kv_role", "kv_both"))
+    if connector == OFFLOADING_CONNECTOR and takes_offloading(given, values, notes):
         return (BOTH,)
     if role == "kv_both" and connector.startswith(_TO_MEMORY):
         notes.append(f"--kv-transfer-config: {shorten(connector)} is not simulated")
@@ -331,20 +334,27 @@ def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
     return named[role]
 
 
-def _one_connector(given: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """The connector that sends KV, of several that `MultiConnector` has; else the first one."""
+def _one_connector(
+    given: dict[str, Any], values: dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """The connector that sends KV, of several that `MultiConnector` has; else the first one.
+
+    Beside one that sends, the settings of OffloadingConnector are taken.
+    """
     extra = given.get("kv_connector_extra_config")
     parts = extra.get("connectors") if isinstance(extra, dict) else None
-    if given.get("kv_connector") != "MultiConnector" or not isinstance(parts, list):
+    if given.get("kv_connector") != SEVERAL or not isinstance(parts, list):
         return given
     several = [part for part in parts if isinstance(part, dict)]
     kept = [each for each in several if str(each.get("kv_connector")).startswith(_TO_MEMORY)]
     sending = [each for each in several if each not in kept]
-    if sending:
-        notes += [
-            f"--kv-transfer-config: {shorten(str(each['kv_connector']))} is not simulated"
-            for each in kept
-        ]
+    for each in kept if sending else ():
+        if not takes_offloading(each, values, notes):
+            notes.append(
+                f"--kv-transfer-config: {shorten(str(each['kv_connector']))} is not simulated"
+            )
+        elif several.index(each) < several.index(sending[0]):
+            notes.append(f"--kv-transfer-config: {CONNECTOR} is asked first here")
     return {**given, **next(iter(sending or several), {})}
 
 

@@ -1,12 +1,20 @@
 """Scheduler settings as vLLM's flags: none is lost."""
 
+import json
 import shlex
 
 import pytest
 
 from sim.core.flags import Command
 from sim.latency.config import Parallelism
-from sim.vllm.launch_flags import COMMAND, KEYS, vllm_launch, vllm_parallel, vllm_role
+from sim.vllm.launch_flags import (
+    COMMAND,
+    KEYS,
+    vllm_in_role,
+    vllm_launch,
+    vllm_parallel,
+    vllm_role,
+)
 from sim.vllm.read_launch import read_vllm_launch
 from sim.vllm.section.scheduler import VllmSection
 
@@ -151,3 +159,28 @@ def test_launch_of_an_older_version_knows_its_defaults(settings, flags):
 def test_launch_of_a_server_with_a_role_names_the_connector(role, policy, wanted):
     section = VllmSection.model_validate({"family": "vllm", "kv_load_failure_policy": policy})
     assert vllm_role(section, role) == f"--kv-transfer-config '{wanted}'"
+
+
+def test_launch_of_a_role_has_cpu_memory_as_a_second_connector():
+    """No flag for its size: that would put OffloadingConnector in place of the other."""
+    memory = {"kv_offloading_size": 8, "kv_offloading": {"eviction_policy": "arc"}}
+    section = VllmSection.model_validate(
+        {"family": "vllm", "kv_load_failure_policy": "recompute", **memory}
+    )
+    launch = vllm_in_role(vllm_launch(section), section, "decode")
+    assert [flag.split()[0] for flag in launch.flags].count("--kv-transfer-config") == 1
+    assert "--kv-offloading-size" not in launch.command
+    (config,) = [json.loads(word) for word in shlex.split(launch.command) if word[0] == "{"]
+    assert (config["kv_connector"], config["kv_role"]) == ("MultiConnector", "kv_consumer")
+    sends, keeps = config["kv_connector_extra_config"]["connectors"]
+    assert sends == {
+        "kv_connector": "NixlConnector",
+        "kv_role": "kv_consumer",
+        "kv_load_failure_policy": "recompute",
+    }
+    extra = {"cpu_bytes_to_use": 8 << 30, "eviction_policy": "arc"}
+    assert keeps["kv_connector_extra_config"] == extra
+    found = read_vllm_launch(Command({}, shlex.split(launch.command)), "h100_sxm")
+    assert found is not None
+    assert found.roles == ("decode",)
+    assert {key: found.scheduler[key] for key in memory} == memory

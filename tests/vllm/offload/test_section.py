@@ -135,7 +135,10 @@ def test_bytes_in_the_store_are_those_of_all_gpus():
     keys = "kv_offloading_size: 8, kv_offloading: {secondary_tiers: [{type: obj}]}"
     where = "hardware: h100-sxm\nstore: {preset: nvme, capacity_gb: 1}"
     latency = "{kind: roofline, tp: 2}"
-    for model, num_bytes in (("meta-llama/Llama-3.1-8B", 131_072), ("deepseek-v2-lite", 31_104)):
+    for model, num_bytes in (
+        ("meta-llama/Llama-3.1-8B", 131_072),
+        ("deepseek-ai/DeepSeek-V2-Lite", 31_104),
+    ):
         found = _settings(keys, f"model: {model}\n{where}", latency).tier
         assert found.store.write_ns_per_page == 16 * num_bytes / 5.6
         assert found.store.capacity_pages == int(1e9 / num_bytes) // 16
@@ -200,13 +203,26 @@ def test_each_rank_has_memory_of_its_own():
     assert _settings(_TOKENS, latency=_LINEAR + ", dp: 2}").num_chunks == 62
 
 
-def test_the_flag_leaves_a_server_no_role():
-    """vLLM's own connector takes the place of the one that hands requests over."""
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        (_WINDOWS, "kv_cache_groups: is not simulated with kv_offloading on servers of role"),
+        ("", ""),
+    ],
+)
+def test_servers_of_a_role_keep_kv_too_but_not_of_groups(keys, reason):
     pools = "{prefill: {role: prefill}, decode: {role: decode}}"
     more = f"{_MODEL}\npools: {pools}\ntransfer: {{bandwidth_gb_s: 50}}"
-    reason = "scheduler.kv_offloading_size: makes a server of role prefill one of"
-    with pytest.raises(InputError, match=reason):
-        _settings("kv_offloading_size: 8", more)
-    reason = "kv_offloading: is not simulated together with servers of role prefill"
-    with pytest.raises(InputError, match=reason):
-        _settings(_TOKENS, more)
+    if reason:
+        with pytest.raises(InputError, match=reason):
+            _settings(f"{_TOKENS}, {keys}", more)
+    else:
+        assert _settings("kv_offloading_size: 8", more).num_chunks == 8 * 2**30 // (131_072 * 16)
+
+
+def test_loads_for_which_steps_wait_are_not_simulated_in_a_role():
+    pools = "{prefill: {role: prefill}, decode: {role: decode}}"
+    more = f"{_MODEL}\npools: {pools}\ntransfer: {{bandwidth_gb_s: 50}}"
+    budget = f"{_TOKENS[:-1]}, sync_load_budget_tokens: 9}}"
+    with pytest.raises(InputError, match="sync_load_budget_tokens: is not simulated with"):
+        _settings(budget, more)
