@@ -9,10 +9,10 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
-from oracle.vllm.handover import Workers, transfer_config, transfer_params
-from oracle.vllm.offload import OffloadWorkers, add_settings, keep_order
-from oracle.vllm.tiers import Tiers
-from oracle.vllm.together import MultiWorkers
+from oracle.vllm.handover import transfer_config, transfer_params
+from oracle.vllm.offload import add_settings, keep_order
+from oracle.vllm.tiers import tiers_of
+from oracle.vllm.together import workers_of
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,
     build_scheduler,
@@ -145,9 +145,7 @@ class Oracle:
         # When the tokens of the last decisions are known, one for each stage; 0: it has none.
         self.tokens_known_ns = deque([0] * len(self.stage_free_ns))
         offloads = "offload" in config
-        self.tiers: Tiers | None = None
-        if "tier" in config.get("offload", {}):
-            self.tiers = Tiers(config, lambda: self.now_ns)
+        self.tiers = tiers_of(config, self)
         self.scheduler = build_scheduler(
             config, transfer_config(config), partial(add_settings, config) if offloads else None
         )
@@ -164,8 +162,7 @@ class Oracle:
         self.made_progress = False
         # Until when the loop was held up by the latest launch.
         self.held_ns = 0
-        workers = OffloadWorkers if offloads else Workers
-        self.workers = MultiWorkers(config) if offloads and role else workers(config)
+        self.workers = workers_of(config)
 
     def run(self) -> list[Line]:
         """Every step, then every request."""

@@ -87,17 +87,18 @@ class _Region:
 class Tiers:
     """The tier of one server. Made before the scheduler, which `attach` then gets."""
 
-    def __init__(self, config: Config, now_ns: Callable[[], int]) -> None:
+    def __init__(self, config: Config, engine: Any) -> None:
+        """`engine` has the time, and decides again at once if `made_progress` is set."""
         offload = config["offload"]
         chunk_tokens = offload["blocks_per_chunk"] * config["block_size"]
         settings = store_settings(offload["tier"]["store"], chunk_tokens)
         self.store = Store(settings, Random(settings.seed).random)
-        self.now_ns = now_ns
+        self._engine = engine
         self.jobs: dict[Any, Job | None] = {}
         self.finished: deque[Any] = deque()
         self.lookup: Job | None = None
         self.answers: async_lookup.queue.SimpleQueue | None = None
-        clock = SimpleNamespace(monotonic=lambda: now_ns() / _NS_PER_S)
+        clock = SimpleNamespace(monotonic=lambda: engine.now_ns / _NS_PER_S)
         backpressure.time = manager.time = clock
         bytes_per_chunk = offload["tier"].get("chunk_bytes")
         spec.SharedOffloadRegion = lambda **given: _Region(
@@ -116,20 +117,28 @@ class Tiers:
         *_, connector = getattr(connector, "sub_connectors", [connector])
         self.manager = connector.connector_scheduler.manager
         (tier,) = self.manager.secondary_tiers
-        register, now_ns = self.manager._register_job, self.now_ns
+        register = self.manager._register_job
 
         def register_now(job: Any, tier_idx: int) -> None:
-            job.submit_time = now_ns() / _NS_PER_S
+            job.submit_time = self._engine.now_ns / _NS_PER_S
             register(job, tier_idx)
 
         finished = tier.get_finished_jobs
 
         def finished_now() -> Any:
-            self.store.advance(now_ns())
+            self.store.advance(self._engine.now_ns)
             return finished()
 
         tier.get_finished_jobs = finished_now
         self.manager._register_job = register_now
+        flush = self.manager._flush_pending_promotions
+
+        def flush_and_note() -> None:
+            """An idle engine, which decides all the time, may find that others have left."""
+            self._engine.made_progress |= bool(self.manager._pending_load_submissions)
+            flush()
+
+        self.manager._flush_pending_promotions = flush_and_note
         complete = self.manager.complete_store
 
         def complete_in_order(keys: set[Any], context: Any, success: bool = True) -> None:
@@ -151,7 +160,7 @@ class Tiers:
         return primary._num_allocated_chunks - len(primary._free_list)
 
     def later(self, begin: Callable[[], None]) -> Job:
-        return self.store.later(self.now_ns() - self.store.now_ns, begin)
+        return self.store.later(self._engine.now_ns - self.store.now_ns, begin)
 
     def next_ns(self) -> int | None:
         """When something may be over; at once, if the scheduler has not looked yet."""
@@ -161,6 +170,11 @@ class Tiers:
             return store.now_ns
         jobs = [job for job in (*self.jobs.values(), self.lookup) if job is not None]
         return min((store.end_ns(job) for job in jobs), default=None)
+
+
+def tiers_of(config: Config, engine: Any) -> Tiers | None:
+    """The tier of a case's server; None: it has none."""
+    return Tiers(config, engine) if "tier" in config.get("offload", {}) else None
 
 
 class _Questions:

@@ -52,6 +52,13 @@ class MultiWorkers:
         return found
 
 
+def workers_of(config: Config) -> Any:
+    """What stands in for the workers of a case's server."""
+    if "offload" not in config:
+        return Workers(config)
+    return MultiWorkers(config) if "role" in config else OffloadWorkers(config)
+
+
 def _parts(decided: Any) -> list[Any]:
     """The decision as each of the connectors sees it."""
     return [

@@ -17,6 +17,8 @@ class Offload:
         self.connector = connector
         self.copies = copies
         self.has_jobs = False
+        # The latest decision has let chunks be read from below, and others may have left for them.
+        self._has_read = False
         # When the steps that were launched end.
         self._device_free_ns = 0
 
@@ -28,8 +30,12 @@ class Offload:
 
     @property
     def has_work(self) -> bool:
-        """The next step, or one that launches nothing, has something to do."""
-        return self.copies.has_unsubmitted or self.connector.has_ended
+        """The next step, or one that launches nothing, has something to do, or finds a change.
+
+        A server that launches nothing decides all the time. So a prompt for which CPU memory has no
+        room finds out at once, and is computed, and its chunks do not push each other out for ever.
+        """
+        return self.copies.has_unsubmitted or self.connector.has_ended or self._has_read
 
     def next_ns(self, *, has_requests: bool) -> int | None:
         """When something may have ended that a server looks at although it launches nothing."""
@@ -43,8 +49,7 @@ class Offload:
         """The workers get a step; returns how long it waits for them, and the copies that ended."""
         connector, copies = self.connector, self.copies
         tier = connector.host.tier
-        if tier is not None:
-            tier.end_decision(now_ns)
+        self._has_read = tier is not None and tier.end_decision(now_ns)
         self.has_jobs = connector.has_jobs
         device_free_ns = self._device_free_ns
         copies.step_ended(device_free_ns)

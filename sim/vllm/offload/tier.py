@@ -174,13 +174,15 @@ class SecondaryTier:
         self._lookups.take_answers()
         return ended
 
-    def end_decision(self, now_ns: int) -> None:
-        """What the decision has asked for begins."""
+    def end_decision(self, now_ns: int) -> bool:
+        """What the decision has asked for begins; returns whether chunks are read."""
         self.now_ns = now_ns
+        reads = bool(self.promoted)
         for keys in self.promoted.values():
             self._submit(keys, is_load=True)
         self.promoted = {}
         self._lookups.ask()
+        return reads
 
     def look_up(self, key: ChunkKey, access: Access) -> bool | None:
         """Whether a chunk is there; None: there is no answer yet."""
