@@ -188,7 +188,7 @@ OFFLOAD_CASES = {
         "Windows and states: what they need of a prefix comes back from files",
         _SHARED,
         {
-            "offload": _MEMORY | {"num_chunks": 40, "tier": _FILES},
+            "offload": _MEMORY | {"tier": _FILES},
             "kv_cache_groups": [
                 {"kind": "full_attention"},
                 {"kind": "mamba", "prefill_checkpoint_alignment": 1},

@@ -94,6 +94,7 @@ class Tiers:
         settings = store_settings(offload["tier"]["store"], chunk_tokens)
         self.store = Store(settings, Random(settings.seed).random)
         self._engine = engine
+        self._pages: dict[str, int] = {}
         self.jobs: dict[Any, Job | None] = {}
         self.finished: deque[Any] = deque()
         self.lookup: Job | None = None
@@ -159,6 +160,10 @@ class Tiers:
         primary = self.manager.primary_tier
         return primary._num_allocated_chunks - len(primary._free_list)
 
+    def page(self, path: str) -> int:
+        """A file's or an object's name in the store."""
+        return self._pages.setdefault(path, len(self._pages))
+
     def later(self, begin: Callable[[], None]) -> Job:
         return self.store.later(self._engine.now_ns - self.store.now_ns, begin)
 
@@ -199,7 +204,8 @@ class _Questions:
         groups, results = self._batches[0]
         store, mapper = self._tiers.store, _mapper(self._tier)
         for key, generation in groups.popleft():
-            results.append((key, generation, store.has(mapper.get_file_name(key))))
+            page = self._tiers.page(mapper.get_file_name(key))
+            results.append((key, generation, store.has(page)))
         self._tiers.lookup = None
         if not groups:
             self._batches.popleft()
@@ -232,9 +238,11 @@ class _Pool:
         self._enqueue("store", job_id, task.args[0])
 
     def _enqueue(self, kind: str, job_id: int, paths: list[str]) -> None:
+        pages = [self._tiers.page(path) for path in paths]
+
         def begin() -> None:
             self._tiers.jobs[job_id] = None
-            self._queues[kind][0].append((kind, job_id, paths))
+            self._queues[kind][0].append((kind, job_id, pages))
             self._start()
 
         self._tiers.jobs[job_id] = self._tiers.later(begin)
@@ -248,18 +256,18 @@ class _Pool:
                     self._idle[thread] -= 1
                     self._begin(thread, *queue.popleft())
 
-    def _begin(self, thread: str, kind: str, job_id: int, paths: list[str]) -> None:
+    def _begin(self, thread: str, kind: str, job_id: int, pages: list[int]) -> None:
         store = self._tiers.store
-        num_new = len(paths) if kind == "load" else store.num_missing(paths)
+        num_new = len(pages) if kind == "load" else store.num_missing(pages)
 
         def end() -> None:
             if kind == "load":
-                num_read = store.take(paths)
-                is_done = num_read == len(paths)
+                num_read = store.take(pages)
+                is_done = num_read == len(pages)
                 if not is_done:
                     self.tier._load_progress[job_id] = num_read
             else:
-                is_done = store.keep(paths, num_new=num_new)
+                is_done = store.keep(pages, num_new=num_new)
             del self._tiers.jobs[job_id]
             self._tiers.finished.append((job_id, is_done, 0.0))
             self._idle[thread] += 1
@@ -294,31 +302,32 @@ class _Agent:
         pass
 
     def query_memory(self, descriptors: list[Any], *_: object) -> list[Any]:
-        return [{} if self._tiers.store.has(each[3]) else None for each in descriptors]
+        pages = [self._tiers.page(each[3]) for each in descriptors]
+        return [{} if self._tiers.store.has(page) else None for page in pages]
 
     def register_memory(self, files: list[Any], _kind: str) -> Any:
-        return SimpleNamespace(trim=lambda: [each[3] for each in files])
+        return SimpleNamespace(trim=lambda: [self._tiers.page(each[3]) for each in files])
 
     def prep_xfer_dlist(self, _name: str, blocks: list[Any], *_: object) -> Any:
         return blocks
 
-    def make_prepped_xfer(self, op: str, _near: Any, _ids: Any, paths: Any, _order: Any) -> Any:
+    def make_prepped_xfer(self, op: str, _near: Any, _ids: Any, pages: Any, _order: Any) -> Any:
         self._num += 1
-        return self._num, op, paths
+        return self._num, op, pages
 
     def transfer(self, handle: Any) -> str:
-        number, op, paths = handle
+        number, op, pages = handle
         tiers, store = self._tiers, self._tiers.store
         self._states[number] = "PROC"
 
         def begin() -> None:
-            tiers.jobs[number] = (store.read if op == "READ" else store.write)(len(paths), end)
+            tiers.jobs[number] = (store.read if op == "READ" else store.write)(len(pages), end)
 
         def end() -> None:
             if op == "READ":
-                is_done = store.take(paths) == len(paths)
+                is_done = store.take(pages) == len(pages)
             else:
-                is_done = store.keep(paths, num_new=len(paths))
+                is_done = store.keep(pages, num_new=len(pages))
             self._states[number] = "DONE" if is_done else "ERR"
             del tiers.jobs[number]
             tiers.finished.append(number)
