@@ -199,4 +199,23 @@ OFFLOAD_CASES = {
         | _ASYNC,
         versions=NEW,
     ),
+    "offload_prefill": Named(
+        "A prefill server: prompts come back from CPU memory, and are kept there when they end",
+        _SHARED,
+        {"role": "prefill", "kv_load_failure_policy": "fail", "num_gpu_blocks": 25}
+        | {"offload": _MEMORY | {"copy_ns_per_block": 1_000_003}}
+        | _ASYNC,
+        handover=(0.05, 0.0),
+        versions=NEW,
+    ),
+    "offload_decode": Named(
+        "A decode server: what is preempted comes back from CPU memory; some transfers are lost",
+        Load(num_requests=60, longest_prompt=60, longest_output=60, together=0.8, repeating=0.3),
+        {"role": "decode", "kv_load_failure_policy": "recompute"}
+        | {"offload": _MEMORY | {"offload_prompt_only": False, "copy_ns_per_block": 400_009}}
+        | _ASYNC
+        | _TIGHT_BLOCKS,
+        handover=(0.02, 0.1),
+        versions=NEW,
+    ),
 }
