@@ -48,11 +48,15 @@ class Seen(NamedTuple):
 
 
 class Polls:
-    """What the workers of a server have seen, or will see, and its scheduler does not know yet."""
+    """What the workers of a server have seen, or will see, and its scheduler does not know yet.
+
+    Attributes:
+        overlaps: a step is decided while the one before it runs.
+    """
 
     def __init__(self, *, overlaps: bool, fills_queue: bool = True) -> None:
         """`fills_queue`: an empty batch waits for the next decision with no step in flight, too."""
-        self._overlaps = overlaps
+        self.overlaps = overlaps
         self._fills_queue = fills_queue
         self._noted: list[Seen] = []
         # Of each step in flight, oldest first.
@@ -92,7 +96,7 @@ class Polls:
         """A decision launched nothing; returns what the scheduler learns after that."""
         noted, self._noted = self._noted, []
         self._latest = self._noted
-        if not self._overlaps:
+        if not self.overlaps:
             return noted
         if self._in_flight:
             self._behind += noted
@@ -149,6 +153,9 @@ class Polling(Role):
         self.offload = offload
         self.polls_at_steps = self.waits_without_step = offload is not None
         self._polls = polls
+        # Other servers have a part in it; and the workers look when copies have ended, for which
+        # the latest decision waits although it launches nothing.
+        self._is_shared = self._looks_late = False
         # The last decision launched nothing, and the next one may only after something happens.
         self._rests = False
 
@@ -159,22 +166,31 @@ class Polling(Role):
             self.offload.step_ends(end_ns)
 
     def begin_step(self, now_ns: int) -> Decided:
+        over: list[RequestRecord] = []
+        if self._looks_late:
+            self._looks_late = False
+            over = self._act(self._polls.nothing_launched(), now_ns)
         if self.offload is not None:
             self.offload.begin_decision(now_ns)
         decided = self.engine.decide(now_ns)
         launches = decided.batch is not None
         waited_ns = self._work(now_ns, launches=launches)
+        seen: list[Seen] = []
         if launches:
             seen = self._polls.step_launched()
+        elif self._is_shared and waited_ns and not self._polls.overlaps:
+            self._looks_late = True
         elif self._looks:
             seen = self._polls.nothing_launched()
         else:
             seen = self._polls.nothing_asked()
-        over = self._act(seen, now_ns + waited_ns)
+        over += self._act(seen, now_ns + waited_ns)
         looks_again = self._looks and not self._polls.is_empty
+        looks_again = looks_again or self._looks_late
         self._rests = not (launches or seen or decided.preempted or looks_again or self._has_work)
-        if waited_ns:
+        if waited_ns and not self._looks_late:
             self._polls.looks_late(now_ns + waited_ns)
+        if waited_ns:
             decided = decided.waiting(waited_ns)
         if self._rests and not self.engine.in_flight:
             decided = decided.waking(self.wakes_ns)
@@ -249,6 +265,10 @@ class Polling(Role):
 
 class Pull(Polling):
     """Base class: the role of a server that shares its requests with one of another role."""
+
+    def __init__(self, polls: Polls, offload: Offload | None = None) -> None:
+        super().__init__(polls, offload)
+        self._is_shared = True
 
     def transfer_failed(self, rid: str) -> None:
         self._polls.note(Seen(rid, is_lost=True), self.now_ns)

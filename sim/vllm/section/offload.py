@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.engine.server_config import BOTH
+from sim.engine.server_config import BOTH, DECODE
 from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
 from sim.vllm.cache.single_type_manager import MAMBA, WINDOW
@@ -114,6 +114,8 @@ class OffloadKeys(Protocol):
     def speculative_config(self) -> SpeculativeConfig | None: ...
     @property
     def schedules_ahead(self) -> bool: ...
+    @property
+    def kv_load_failure_policy(self) -> str: ...
 
 
 def check_offloading(section: OffloadKeys) -> None:
@@ -188,6 +190,8 @@ def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
     where = f"is not simulated with {_KEYS} on servers of role {role}"
     if section.kv_cache_groups is not None:
         raise InputError(where, key=("scheduler", _GROUPS))
+    if role == DECODE and section.kv_load_failure_policy != "fail":
+        raise InputError(where, key=("scheduler", "kv_load_failure_policy"))
     budgets = "sync_load_budget_bytes", "sync_load_budget_tokens"
     for key in budgets if keys is not None else ():
         if getattr(keys, key):

@@ -207,6 +207,10 @@ def test_each_rank_has_memory_of_its_own():
     ("keys", "reason"),
     [
         (_WINDOWS, "kv_cache_groups: is not simulated with kv_offloading on servers of role"),
+        (
+            "kv_load_failure_policy: recompute",
+            "kv_load_failure_policy: is not simulated with kv_offloading on servers of role decode",
+        ),
         ("", ""),
     ],
 )
