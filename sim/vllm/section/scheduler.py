@@ -152,7 +152,7 @@ class VllmSection(_SchedulerKeys):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        check_version(self)
+        check_version(self, type(self))
         check_drafts(self)
         check_groups(self)
         check_offloading(self)

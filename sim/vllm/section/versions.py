@@ -1,19 +1,31 @@
 """What versions of vLLM do not have, or what of them is not simulated."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from sim.validation import KeysError, launch_keys
+from sim.validation import KeysError, StrictModel, launch_keys
 from sim.vllm.version_rules import VERSIONS
-
-if TYPE_CHECKING:
-    from sim.vllm.section.scheduler import VllmSection
 
 # The newest first.
 _ORDER = list(VERSIONS)
 
 
-def check_version(section: "VllmSection") -> None:
+class VersionedKeys(Protocol):
+    """The keys of a scheduler that are looked at here by name."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def scheduling_policy(self) -> str: ...
+    @property
+    def enable_chunked_prefill(self) -> bool: ...
+    @property
+    def scheduler_reserve_full_isl(self) -> bool | None: ...
+
+
+def check_version(section: VersionedKeys, model: type[StrictModel]) -> None:
     """Refuse settings that the version does not have, or with which it is not simulated.
+
+    `model`: the section's type.
 
     Raises KeysError: with the keys.
     """
@@ -24,8 +36,8 @@ def check_version(section: "VllmSection") -> None:
             "scheduler_reserve_full_isl",
             "version",
         )
-    for key, since in launch_keys(type(section)).since.items():
-        is_changed = getattr(section, key) != type(section).model_fields[key].default
+    for key, since in launch_keys(model).since.items():
+        is_changed = getattr(section, key) != model.model_fields[key].default
         if is_changed and _ORDER.index(section.version) > _ORDER.index(since):
             raise KeysError(f"vLLM {section.version} has no {key}", key, "version")
     if not rules.is_known_whole and section.scheduling_policy == "priority":
