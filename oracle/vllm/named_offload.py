@@ -209,13 +209,13 @@ OFFLOAD_CASES = {
         versions=NEW,
     ),
     "offload_decode": Named(
-        "A decode server: what is preempted comes back from CPU memory; some transfers are lost",
+        "A decode server: what is preempted comes back from CPU memory",
         Load(num_requests=60, longest_prompt=60, longest_output=60, together=0.8, repeating=0.3),
         {"role": "decode", "kv_load_failure_policy": "fail"}
         | {"offload": _MEMORY | {"offload_prompt_only": False, "copy_ns_per_block": 400_009}}
         | _ASYNC
         | _TIGHT_BLOCKS,
-        handover=(0.02, 0.1),
+        handover=(0.02, 0.0),
         versions=NEW,
     ),
 }
