@@ -18,3 +18,16 @@ def draw_ranks(rng: random.Random, config: Config) -> None:
         drafts |= {"algorithm": "EAGLE", "num_steps": drafts["num_draft_tokens"] - 1}
     if config["prefill_delayer"]:
         config["prefill_decode_interval_min_bs"] = 0
+    if config.get("store"):
+        _share(config["store"], config["page_size"])
+
+
+def _share(store: Config, page_size: int) -> None:
+    """Make the times of the ranks' store latencies: how bandwidth is shared is no rule of SGLang's.
+
+    Tokens take no time (10**12 in a second).
+    """
+    for direction in ("read", "write"):
+        page_s = page_size * store[f"{direction}_s_per_token"]
+        store[f"{direction}_latency_s"] += round(page_s, 9)
+        store[f"{direction}_s_per_token"] = 1e-12

@@ -25,8 +25,6 @@ _NOT_DRIVEN = (
     ({"stages", "host"}, "a pipeline with host memory"),
     ({"storage", "window"}, "storage with windows"),
     ({"storage", "states"}, "storage with states"),
-    ({"storage", "decode"}, "a decode server with storage"),
-    ({"storage", "ranks"}, "storage with ranks"),
     ({"ranks", "stages"}, "a pipeline of ranks"),
     ({"ranks", "prefill"}, "a prefill server with ranks"),
     ({"ranks", "decode"}, "a decode server with ranks"),

@@ -11,6 +11,7 @@ import random
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,10 +34,12 @@ class VirtualThreads:
         self.running: VirtualThread | None = None
         self.error: BaseException | None = None
         self.returned = threading.Semaphore(0)
+        self._num_sleeps = 0
 
     def run_until(self, time_s: float) -> None:
         while self.all:
-            thread = min(self.all, key=lambda each: each.next_s())
+            # Of what ends at the same time, what has begun first.
+            thread = min(self.all, key=lambda each: (each.next_s(), each.number))
             next_s = thread.next_s()
             if next_s > time_s:
                 break
@@ -53,7 +56,10 @@ class VirtualThreads:
         """Let time pass in the thread that runs."""
         if self.running is not None:
             self.running.wakes_s = round(self.now_s + duration_s, 9)
+            self._num_sleeps += 1
+            self.running.number = self._num_sleeps
             self.running.pause()
+            self.running.number = 0
 
 
 class VirtualThread:
@@ -63,6 +69,7 @@ class VirtualThread:
         self._owner = owner
         self._target = target
         self.wakes_s = owner.now_s
+        self.number = 0  # of its sleep, over those of all threads
         self.awaited: VirtualQueue | None = None
         self.may_go_on = threading.Semaphore(0)
 
@@ -179,13 +186,22 @@ def _fail(message: str, *_: Any) -> None:
     raise RuntimeError(message)
 
 
+@cache
+def _threads() -> VirtualThreads:
+    """The threads of all ranks of the server that this process runs."""
+    return VirtualThreads()
+
+
 class Storage:
-    """The storage tier of one server, for the driver."""
+    """The storage tier of one server, or of one rank, for the driver."""
+
+    store: Store | None = None  # that of all ranks
 
     def __init__(self, config: Config) -> None:
         """Stand in for threads, their queues and the store in SGLang's modules."""
         get_parallel().override_permanently(attn_dcp_rank=0)
-        self.threads = threads = VirtualThreads()
+        self.threads = threads = _threads()
+        self._is_decode = config["disaggregation_mode"] == "decode"
         VirtualQueue.owner = threads
         for module in (cache_controller, hybrid_cache_controller):
             module.Queue = VirtualQueue
@@ -196,8 +212,9 @@ class Storage:
         )
         # What SGLang's threads catch and log must not go unseen.
         cache_controller.logger = Quiet(exception=_fail)
-        store = Store(threads, config["store"], config["page_size"])
-        StorageBackendFactory.create_backend = lambda *_, **__: store
+        if Storage.store is None:
+            Storage.store = Store(threads, config["store"], config["page_size"])
+        StorageBackendFactory.create_backend = lambda *_, **__: Storage.store
 
     def attach(self, server: Any) -> None:
         self._server, self._tree = server, server.tree_cache
@@ -228,10 +245,12 @@ class Storage:
             controller.ack_backup_queue, controller.host_mem_release_queue,
         )  # fmt: skip
         pending = tree.storage_prefetch_retries._pending
+        # A decode server never looks a request up again.
+        waiting = [] if self._is_decode else self._server.waiting_queue
         if (
             self._has_skipped
             or any(queue.qsize() for queue in queues)
-            or any(request.rid in pending for request in self._server.waiting_queue)
+            or any(request.rid in pending for request in waiting)
         ):
             return [0.0]
         times = [thread.next_s() for thread in self.threads.all]

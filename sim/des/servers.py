@@ -17,6 +17,7 @@ from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.request import TokenClock
 from sim.engine.server_config import ServerConfig
+from sim.engine.store import Store
 from sim.families import build_engine, build_executor, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
@@ -203,18 +204,25 @@ class _Maker(NamedTuple):
         )
 
     def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
-        ranks = [
-            GroupRank(rank, *self._engine(), each) for rank, each in enumerate(latencies, number)
-        ]
+        ranks: list[GroupRank] = []
+        for rank, each in enumerate(latencies, number):
+            store = ranks[0].engine.scheduler.store if ranks else None
+            ranks.append(GroupRank(rank, *self._engine(store), each))
         engines = [rank.engine for rank in ranks]
         rules = rank_rules(self.config, engines, self.num_front_ends)
         reports, options = self.reports, self.options
         return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
 
-    def _engine(self) -> tuple[EngineCore, ScriptedExecutor]:
+    def _engine(self, store: Store | None = None) -> tuple[EngineCore, ScriptedExecutor]:
+        """An engine; `store`: that of its group, if other ranks of it are made."""
         executor = build_executor(self.config)
         page_size = self.config.page_size
         pool = self.pool(self.config.pool_tokens // page_size, page_size)
         engine = build_engine(self.config, pool=pool, executor=executor)
-        self.env.shared_store = engine.scheduler.share_store(self.env.shared_store)
+        own = engine.scheduler.store
+        if own is not None and own.settings.is_shared:
+            store = self.env.shared_store
+            self.env.shared_store = store or own
+        if own is not None and store is not None:
+            engine.scheduler.share_store(store)
         return engine, executor

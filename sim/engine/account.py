@@ -88,7 +88,7 @@ def kept_by(engine: EngineCore) -> str:
         return f"has {len(kept):,} requests{_named(kept)}, {num_steps} steps"
     kv = engine.kv
     num_held = kv.pool_tokens - kv.free_tokens - kv.evictable_tokens
-    if num_held and not unseen:
+    if num_held and not unseen and not kv.is_copying:
         return f"holds {num_held:,} tokens of KV for requests that ended"
     return ""
 

@@ -108,6 +108,11 @@ class KVMemory:
         return None
 
     @property
+    def is_copying(self) -> bool:
+        """Whether copies are under way, or are to be made, so that the server is not idle."""
+        return False
+
+    @property
     def pool_tokens(self) -> int:
         return self.num_pages * self.page_size
 

@@ -82,6 +82,7 @@ class BaseScheduler(Generic[R]):
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
         partner: hears of requests that are shared with a server of another role.
         looks_while_sending: a server that has nothing to do but to send KV looks for its end.
+        store: where KV goes from host memory; None: nowhere.
     """
 
     family: str
@@ -101,6 +102,7 @@ class BaseScheduler(Generic[R]):
         self.device_free_ns = 0
         self.partner = NO_PARTNER
         self.looks_while_sending = True
+        self.store: Store | None = None
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -166,16 +168,9 @@ class BaseScheduler(Generic[R]):
         """
         raise NotImplementedError
 
-    def share_store(self, shared: Store | None) -> Store | None:
-        """Keep KV in the store that servers of the run share, if this one is to.
-
-        Args:
-            shared: that store; None: this server is the first that may share one.
-
-        Returns:
-            The store that later servers are to share, if there is one.
-        """
-        return shared
+    def share_store(self, store: Store) -> None:
+        """Use another server's store in place of its own. Only before the first request."""
+        raise InvariantError("a server without a store was to share one")
 
     # ---- the step ------------------------------------------------------------------------------
 

@@ -41,6 +41,10 @@ class StoreSettings:
     is_shared: bool = False
 
 
+# Less is no transfer: the operation ends with its latency.
+_LEAST_WORK_NS = 0.5
+
+
 class Job:
     """An operation that takes time.
 
@@ -171,6 +175,8 @@ class Store:
             whole_ns = round(latency_ns + job.work_ns)
             latency_ns = float(min(int(latency_ns), whole_ns))
             job.work_ns = whole_ns - latency_ns
+        if job.work_ns < _LEAST_WORK_NS:
+            direction = None
         self._num_jobs += 1
         end_ns = self.now_ns + round(latency_ns)
         heapq.heappush(self._latencies, (end_ns, self._num_jobs, job, direction))

@@ -92,6 +92,18 @@ def test_decode_cases_load_from_host_memory():
     }  # fmt: skip
 
 
+def test_decode_cases_fetch_from_storage():
+    """Under each policy prompts are found, and some requests do not get all that was promised."""
+    policies = set()
+    for case in DECODE:
+        config, lines = case.config(), list(case.read_lines("decisions"))
+        if "store" in config:
+            policies.add(config["hicache_storage_prefetch_policy"])
+            assert any(line.get("room") and line["room"][1] for line in lines), case.name
+            assert any(line.get("status") == "failed" for line in lines), case.name
+    assert policies == {"best_effort", "wait_complete", "timeout"}
+
+
 def test_prefill_cases_send_in_parts_and_fail():
     """Chunks, cached prefixes, transfers that fail and clients that give up, in each way."""
     lines = [line for case in PREFILL for line in case.read_lines("decisions")]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,17 @@ def test_shared_store_has_what_another_server_has_written():
     """The second server fetches the prompt of the first, but for its last token."""
     assert cached(with_store()) == [0, 99]
     assert cached(with_store(is_shared=False)) == [0, 0]
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_ranks_of_a_group_have_one_store(is_shared):
+    """The second rank fetches what the first has written; another group does, if all share."""
+    requests = [scripted(f"r{i}", (1, 100), output=2, arrival_ns=i * 200 * MS) for i in range(4)]
+    groups = [tuple(latencies() * 2)] * 2
+    config = with_store(is_shared=is_shared)
+    served = serve(listed(requests), config, groups, router=RoundRobin())
+    cached = 99 if is_shared else 0
+    assert served.log.requests.cached_tokens.tolist() == [0, cached, 99, 99]
 
 
 def test_store_without_bandwidth_is_no_store():

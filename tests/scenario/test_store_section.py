@@ -91,7 +91,6 @@ def test_store_bad_section_is_one_line(valid_text, store, reason):
     [
         ("scheduler.sliding_window=64", "windows"),
         ("scheduler.max_mamba_cache_size=40", "states"),
-        ("latency.dp=2", "latency.dp above 1"),
     ],
 )
 def test_storage_is_refused_together_with_other_memory(valid_text, override, other):
@@ -99,7 +98,7 @@ def test_storage_is_refused_together_with_other_memory(valid_text, override, oth
     assert message.endswith(f"scheduler.host_cache.storage: is not simulated together with {other}")
 
 
-def test_storage_is_refused_on_decode_servers_and_not_on_prefill_servers(valid_text):
+def test_storage_is_for_servers_of_each_role(valid_text):
     """A pool without storage has no use for the store, and may be beside one that has."""
     text = f"{valid_text}store: {json.dumps(SPEEDS)}\ntransfer: {{bandwidth_gb_s: 50}}\n"
 
@@ -110,10 +109,10 @@ def test_storage_is_refused_on_decode_servers_and_not_on_prefill_servers(valid_t
         transfer = ["transfer.bytes_per_token=1000"]
         return build(load_scenario_text(f"{text}pools: {json.dumps(pools)}\n", transfer))
 
-    host_cache = built("prefill").pools["prefill"].scheduler.host_cache
-    assert host_cache.storage is not None
-    with pytest.raises(InputError, match="not simulated together with servers of role decode"):
-        built("decode")
+    for role, other in (("prefill", "decode"), ("decode", "prefill")):
+        pools = built(role).pools
+        assert pools[role].scheduler.host_cache.storage is not None
+        assert pools[other].scheduler.host_cache is None
 
 
 @pytest.mark.parametrize(

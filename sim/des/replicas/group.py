@@ -181,8 +181,13 @@ class Group(Replica):
 
     def _runs_without_work(self, now_ns: int) -> bool:
         """Whether the ranks run a step although none has work; if not, sets when to wake."""
-        wakes_ns = [rank.engine.idle(now_ns) for rank in self._ranks]
-        at_ns = [wake_ns for wake_ns in wakes_ns if wake_ns is not None]
+        at_ns: list[int] = []
+        for rank in self._ranks:
+            wakes_ns = rank.engine.idle(now_ns)
+            if wakes_ns is not None:
+                at_ns.append(wakes_ns)
+            elif rank.engine.num_waiting:  # It decides again at once, and so do all.
+                at_ns.append(now_ns)
         self._wakes_ns = min(at_ns) if at_ns else None
         if self._has_arrivals or (self._num_waiting and not self._polls_at_steps):
             return False

@@ -224,9 +224,9 @@ class KVPages(KVMemory):
                 return change_ns
         return None
 
-    def is_copying(self, now_ns: int) -> bool:
-        """Whether copies are under way, so that the server is not idle."""
-        return any(part.is_copying(now_ns) for part in self.parts)
+    @property
+    def is_copying(self) -> bool:
+        return any(part.is_copying() for part in self.parts)
 
     def begin_prefill(self) -> None:
         """A prefill batch is about to be launched."""

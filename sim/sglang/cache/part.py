@@ -179,8 +179,8 @@ class MemoryPart:
         """When a decision may find the part changed by itself; None: it stays as it is."""
         return None
 
-    def is_copying(self, now_ns: int) -> bool:
-        """Whether the part makes copies, so that the server is not idle."""
+    def is_copying(self) -> bool:
+        """Whether the part makes copies, or is to make some, so that the server is not idle."""
         return False
 
     def begin_prefill(self) -> None:

@@ -116,8 +116,10 @@ class SglangScheduler(SglangServer):
         self._decodes_if_none_prefills = False
         self._in_flight: SglangLaunch | None = None
 
-    def share_store(self, shared: Store | None) -> Store | None:
-        return shared if self.storage is None else self.storage.share(shared)
+    def share_store(self, store: Store) -> None:
+        if self.storage is not None:
+            self.storage.use(store)
+            self.store = store
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -291,14 +293,14 @@ class SglangScheduler(SglangServer):
             waits = self.prefill.chunked is not None or self.waiting.requests
             if self.limits is not None and self.storage is not None:
                 change_ns = min(change_ns, max(self.limits.next_late_ns(()), now_ns))
-            if not (waits or self.kv.is_copying(now_ns)):
+            if not (waits or self.queues.waits_for_partner or self.kv.is_copying):
                 self.decode.ratio.reset()
             return now_ns if waits and decision.takes_out else change_ns
         if self.queues.waits_for_partner:
             return None
         if self.prefill.chunked is None and not self.waiting.requests:
             self.interval.reset()
-            if not self.kv.is_copying(now_ns):
+            if not self.kv.is_copying:
                 # SGLang is not idle (`is_fully_idle`) while copies are under way.
                 self.decode.ratio.reset()
             return self.kv.next_change_ns(now_ns)

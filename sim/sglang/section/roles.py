@@ -13,7 +13,6 @@ from sim.core.errors import InputError
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
-from sim.sglang.section.host_cache import no_storage_with
 from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.speculation import check_drafts_of_decode_server, check_drafts_of_stages
 from sim.validation import KeysError
@@ -83,7 +82,7 @@ def with_role(
         check_drafts_of_stages(section, role)
     if role == BOTH:
         return config
-    _check_one_role(section, role)
+    _check_one_role(section)
     method = load_balance_method(section.load_balance_method, role)
     config = replace(config, role=role, load_balance_method=method)
     if config.user.schedule_policy is not None:
@@ -115,14 +114,12 @@ def with_role(
     )
 
 
-def _check_one_role(section: SglangKeys, role: str) -> None:
+def _check_one_role(section: SglangKeys) -> None:
     """Refuse what only servers of role `both` have.
 
     Raises:
         InputError: such a setting.
     """
-    if section.uses_store and role == DECODE:
-        raise no_storage_with(f"servers of role {role}")
     if section.batching != "continuous":
         reason = f"a static batch is prefilled and decoded by one server, of role {BOTH}"
         raise InputError(reason, key=("scheduler", "batching"))

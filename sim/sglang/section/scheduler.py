@@ -292,8 +292,6 @@ class SglangSection(SglangKeys):
         """
         if self.engine is not None:
             raise not_asked("latency.dp above 1")
-        if self.uses_store:
-            raise no_storage_with("latency.dp above 1")
         check_drafts_of_ranks(self)
         check_delayer_of_ranks(self)
         chunk = self.chunked_prefill_size

@@ -62,6 +62,12 @@ class HostCopies:
         self._to_load: list[Transfer] = []
         self._num_to_load = 0.0
 
+    @property
+    def are_under_way(self) -> bool:
+        """Whether anything is copied, or waits for it."""
+        copies = (self.unstarted, self._copied_with_results, self._stores, self._loads)
+        return any(copies) or bool(self._to_load)
+
     def next_change_ns(self, now_ns: int) -> int | None:
         """When a decision may find that a copy has ended; now if one is to be started or awaited.
 

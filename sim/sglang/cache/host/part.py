@@ -78,10 +78,10 @@ class HostPart(MemoryPart):
             return stored_ns if change_ns is None else change_ns
         return min(change_ns, stored_ns)
 
-    def is_copying(self, now_ns: int) -> bool:
+    def is_copying(self) -> bool:
         if self._storage is not None and self._storage.is_busy:
             return True
-        return self._host.transfers.next_change_ns(now_ns) is not None
+        return self._host.transfers.are_under_way
 
     def begin_prefill(self) -> None:
         self._host.transfers.start_loads()
@@ -90,8 +90,8 @@ class HostPart(MemoryPart):
         if self._storage is None or not self._host.writes_back:
             return None
         return InputError(
-            "SGLang 0.5.23 ends here with `Prefill out of memory`: host memory is full, and KV that"
-            " fetched prompts follow must stay on the device (`drop_subtree_no_host` in"
+            "SGLang 0.5.23 ends here for want of memory: host memory is full, and KV that fetched"
+            " prompts follow must stay on the device (`drop_subtree_no_host` in"
             " mem_cache/unified_cache/unified_tree_core.py)",
             key=("scheduler", "host_cache", "storage"),
         )

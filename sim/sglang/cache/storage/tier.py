@@ -64,14 +64,13 @@ class StorageTier(LowerStorage):
         self._most_fetching = self._host.memory.pool.num_pages * host.page_size // 2
         self.has_skipped = False
 
-    def share(self, shared: Store | None) -> Store | None:
-        """Use a store that other servers use, too, if it is to be shared; see `BaseScheduler`."""
-        if not self._settings.store.is_shared:
-            return shared
-        if shared is None:
-            return self._threads.store
-        self._threads.use(shared)
-        return shared
+    @property
+    def store(self) -> Store:
+        return self._threads.store
+
+    def use(self, store: Store) -> None:
+        """Use another server's store, too; see `BaseScheduler.share_store`."""
+        self._threads.use(store)
 
     # ---- lookups -------------------------------------------------------------------------------
 
@@ -80,10 +79,9 @@ class StorageTier(LowerStorage):
 
         `known_end`: the pages up to this token are known to be in the store.
         """
-        kv, page_size = request.kv, self._host.page_size
-        anchor = kv.found_on_host or kv.found or self._host.tree.root
-        start = request.looked_up_len = request.prefix_len + kv.host_len
-        if anchor.parent is not None and anchor.host.pages is None:
+        start = request.looked_up_len = request.prefix_len + request.kv.host_len
+        anchor = self._anchor(request)
+        if anchor is None:
             return
         self._retries.cancel(request)
         wait = self._waits.get(request.rid)
@@ -93,12 +91,62 @@ class StorageTier(LowerStorage):
         is_known = known_end is not None and start < known_end <= end
         if is_known and known_end is not None:
             end = known_end
-        num_pages = max(end - start, 0) // page_size
-        if num_pages * page_size < self._settings.prefetch_threshold:
+        num_pages = self._num_worthwhile(start, end)
+        if not num_pages:
             return
-        if self._num_fetching >= self._most_fetching:
+        if self._is_full:
             self._retries.add(request, known_end)
             return
+        is_known = is_known and start + num_pages * self._host.page_size == known_end
+        self._begin(request, anchor, start, num_pages, is_known=is_known)
+
+    def fetch_for_transfer(self, request: SglangRequest, start: int) -> int:
+        """Begin to fetch what the store has of a prompt from `start` on, where its prefix ends.
+
+        A decode server's scheduler looks itself. It then promises what it has found, so that the
+        prefill server does not send it: `query_storage_hit_length` in unified_radix_cache.py,
+        `DecodeHiCachePreallocMixin` in disaggregation/decode_hicache_mixin.py.
+
+        Returns: how many tokens these are.
+        """
+        anchor = self._anchor(request)
+        if anchor is None or self._is_full:
+            return 0
+        page_size = self._host.page_size
+        num_pages = self._num_worthwhile(start, request.prompt_len - self._compares_pairs)
+        keys = self._keys_of(self._tokens(request), start, num_pages)
+        num_tokens = self._threads.store.num_found(keys) * page_size
+        num_pages = self._num_worthwhile(start, start + num_tokens)
+        if num_pages:
+            self._begin(request, anchor, start, num_pages, is_known=True)
+        return num_pages * page_size
+
+    def _anchor(self, request: SglangRequest) -> RadixNode | None:
+        """The end of a request's prefix; None: nothing is fetched after it, as it has no copy."""
+        kv = request.kv
+        anchor = kv.found_on_host or kv.found or self._host.tree.root
+        return None if anchor.parent is not None and anchor.host.pages is None else anchor
+
+    def _num_worthwhile(self, start: int, end: int) -> int:
+        """The whole pages between these tokens; 0 if they are too few to be fetched."""
+        page_size = self._host.page_size
+        num_pages = max(end - start, 0) // page_size
+        return 0 if num_pages * page_size < self._settings.prefetch_threshold else num_pages
+
+    @property
+    def _is_full(self) -> bool:
+        return self._num_fetching >= self._most_fetching
+
+    def _begin(
+        self,
+        request: SglangRequest,
+        anchor: RadixNode,
+        start: int,
+        num_pages: int,
+        *,
+        is_known: bool,
+    ) -> None:
+        page_size = self._host.page_size
         fetch = Fetch(
             request,
             anchor,
@@ -106,7 +154,7 @@ class StorageTier(LowerStorage):
             start=start,
             keys=self._keys_of(self._tokens(request), start, num_pages),
             page_size=page_size,
-            is_known=is_known and start + num_pages * page_size == known_end,
+            is_known=is_known,
         )
         self._threads.look_up(fetch)
         self.fetches[request.rid] = fetch

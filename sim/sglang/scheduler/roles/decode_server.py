@@ -133,6 +133,8 @@ class DecodeQueues(Queues):
         `process_decode_queue`, then `_get_new_prebuilt_batch`.
         """
         self.server.now_ns = now_ns
+        if self.server.storage is not None:
+            self.server.storage.receive(now_ns)
         self._kv.begin_decision(now_ns, self.server.device_free_ns)
         if self.restores is not None:
             self.restores.begin_pass()

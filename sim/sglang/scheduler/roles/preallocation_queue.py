@@ -212,9 +212,9 @@ class PreallocationQueue:
                 break
             for pool in self._pools:
                 pool.reclaim(request.prompt_len)
-            prefix_len = num_cached + request.kv.host_len
+            prefix_len = num_cached
             if self._restores is not None:
-                self._restores.begin(request, prefix_len)
+                prefix_len = self._restores.begin(request, num_cached)
             self._allocate(request, request.prompt_len, prefix_len)
             allocated.append(request)
             self._server.partner.allocated(request.rid, prefix_len)

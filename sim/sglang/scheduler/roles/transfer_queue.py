@@ -58,6 +58,7 @@ class HostRestores:
         self._kv = kv
         self._tree = host.tree
         self._copies = host.transfers
+        self._storage = kv.storage
         self._restores: dict[str, Restore] = {}
         # What was loaded since the latest launch: rids, and tokens.
         self._loaded: list[tuple[str, int]] = []
@@ -74,16 +75,24 @@ class HostRestores:
         """Tokens for which admission leaves memory: those whose load has not begun."""
         return sum([each.num_missing for each in self._restores.values() if each.loaded is None])
 
-    def begin(self, request: SglangRequest, num_tokens: int) -> None:
-        """A request is about to get memory for all but its first tokens, which were found."""
-        self._restores[request.rid] = Restore(num_tokens, request.kv.host_len)
+    def begin(self, request: SglangRequest, num_cached: int) -> int:
+        """A request is about to get memory; the device has its first `num_cached` tokens.
+
+        Returns how many tokens were found in all, here and in the store.
+        """
+        num_missing = request.kv.host_len
+        if self._storage is not None:
+            found = num_cached + num_missing
+            num_missing += self._storage.fetch_for_transfer(request, found)
+        self._restores[request.rid] = Restore(num_cached + num_missing, num_missing)
+        return num_cached + num_missing
 
     # ---- the transfer queue ----------------------------------------------------------------------
 
     def begin_pass(self) -> None:
         self.has_begun_some = False
 
-    def advance(self, transferring: Sequence[SglangRequest]) -> None:
+    def advance(self, transferring: Sequence[SglangRequest], now_ns: int) -> None:
         """`_process_hicache_local_restores`: load what these requests lack, if it is their turn."""
         # Before anything is loaded: the scheduler may wait for copies of what is evicted for it.
         self._note_ready(self._restores.values())
@@ -93,6 +102,8 @@ class HostRestores:
         for request in transferring:
             restore = self._restores[request.rid]
             if restore.ready_ns is None and not restore.has_failed:
+                if self._storage is not None and self._storage.holds_back(request, now_ns):
+                    continue
                 self.has_begun_some = True
                 if not restore.num_missing or self._load(request, restore):
                     begun.append(restore)
@@ -139,6 +150,8 @@ class HostRestores:
     def end(self, request: SglangRequest) -> None:
         """`_commit_hicache_local_restore_to_req`: the request locks the whole prefix itself."""
         loaded = self._restores.pop(request.rid).loaded
+        if self._storage is not None:
+            self._storage.admitted(request)
         if loaded is not None:
             node, lock = loaded
             self._kv.lock_longer_prefix(request.kv, node)
@@ -147,6 +160,8 @@ class HostRestores:
     def cancel(self, request: SglangRequest) -> None:
         """The request's KV does not come, or its prefix is lost."""
         loaded = self._restores.pop(request.rid).loaded
+        if self._storage is not None:
+            self._storage.left(request)
         if loaded is not None:
             self._tree.unlock_with_parts(loaded[1])
 
@@ -200,7 +215,7 @@ class TransferQueue:
         """
         restores = self._restores
         if restores is not None:
-            restores.advance(self.requests)
+            restores.advance(self.requests, self._server.now_ns)
         arrived: list[SglangRequest] = []
         if not self.has_news:
             return arrived
