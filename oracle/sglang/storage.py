@@ -16,11 +16,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from sglang.srt.managers import cache_controller
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferResult
 from sglang.srt.mem_cache.hybrid_cache import hybrid_cache_controller
 from sglang.srt.mem_cache.storage import StorageBackendFactory
 from sglang.srt.runtime_context import get_parallel
 
+from sim.installed.inside.sglang.memory import NUM_LAYERS
 from sim.installed.inside.sglang.quiet import Quiet
 from sim.installed.inside.sglang.settings import Config
 
@@ -126,21 +127,41 @@ class VirtualQueue:
         return not self.queue
 
 
+# The size of a page with the KV of all layers.
+_WHOLE = 1 << 20
+
+
+def _sizes(config: Config) -> dict[str, int]:
+    """The sizes of pages by their pools.
+
+    Half of the layers with KV have a window, or with states, a third; see `memory.NUM_LAYERS`.
+    """
+    page, states = config["page_size"], config["max_mamba_cache_size"]
+    windows = (1 / 3 if states else 1 / 2) if config["sliding_window"] else 0.0
+    state_tokens = config["state_copy_tokens"] / (1 - 1 / NUM_LAYERS) if states else 0.0
+    shares = {"kv": 1 - windows, "swa": windows, "mamba": state_tokens / page}
+    return {pool: round(share * _WHOLE) for pool, share in shares.items()}
+
+
 class Store(HiCacheStorage):
     """Pages by their keys; the least recently read or written ones go first.
 
     The pages of a batch are read or written `pages_at_once` at a time, and share the bandwidth.
+    Pages of windows, and states, have keys of their own, which end with the pool's name.
     """
 
-    def __init__(self, threads: VirtualThreads, store: Config, page_size: int) -> None:
-        self._threads, self._settings, self._page_size = threads, store, page_size
-        self._pages: OrderedDict[str, None] = OrderedDict()
-        self._rng = random.Random(store["seed"])
+    def __init__(self, threads: VirtualThreads, config: Config) -> None:
+        self._threads, self._settings = threads, config["store"]
+        self._page_size = config["page_size"]
+        self._size_of = _sizes(config)
+        self._pages: OrderedDict[str, int] = OrderedDict()
+        self._used = 0
+        self._rng = random.Random(self._settings["seed"])
 
-    def _wait(self, kind: str, num_pages: int) -> None:
+    def _wait(self, kind: str, num_pages: int, size: int) -> None:
         settings = self._settings
         num_rounds = -(-num_pages // settings["pages_at_once"])
-        num_tokens = num_pages * self._page_size
+        num_tokens = size / _WHOLE * self._page_size
         self._threads.sleep(
             num_rounds * settings[f"{kind}_latency_s"]
             + num_tokens * settings[f"{kind}_s_per_token"]
@@ -154,27 +175,73 @@ class Store(HiCacheStorage):
         self._threads.sleep(self._settings["lookup_s"])
         return next((i for i, key in enumerate(keys) if key not in self._pages), len(keys))
 
+    def batch_exists_v2(
+        self, keys: list[str], pool_transfers: Any = None, extra_info: Any = None
+    ) -> PoolTransferResult:
+        """As `HiCacheFile` of the same module."""
+        num_pages = self.batch_exists(keys)
+        ends = list(range(1, num_pages + 1))
+        for transfer in pool_transfers or []:
+            has = [f"{key}.{transfer.name}" in self._pages for key in keys]
+            number = max(1, len(transfer.keys or ()))
+            ends = [end for end in ends if all(has[max(0, end - number) : end])]
+        return PoolTransferResult(ends[-1] if ends else 0, {}, ends)
+
+    def _take(self, key: str) -> bool:
+        if key not in self._pages or self._fails("read"):
+            return False
+        self._pages.move_to_end(key)
+        return True
+
     def batch_get(self, keys: list[str], target_locations: Any, target_sizes: Any = None) -> Any:
-        self._wait("read", len(keys))
+        self._wait("read", len(keys), len(keys) * self._size_of["kv"])
         pages: list[Any] = []
         for key, page in zip(keys, target_locations, strict=True):
-            if key not in self._pages or self._fails("read"):
+            if not self._take(key):
                 break
-            self._pages.move_to_end(key)
             pages.append(page)
         return pages + [None] * (len(keys) - len(pages))
 
-    def batch_set(self, keys: list[str], values: Any = None, *_: Any) -> bool:
-        num_new = sum(key not in self._pages for key in keys)
-        self._wait("write", num_new)
-        if num_new and self._fails("write"):
+    def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> dict[str, list[bool]]:
+        size = sum(len(each.keys) * self._size_of[str(each.name)] for each in transfers)
+        self._wait("read", sum(len(each.keys) for each in transfers), size)
+        results: dict[str, list[bool]] = {}
+        for transfer in transfers:
+            if len(transfer.host_indices) != len(transfer.keys) * (
+                1 if str(transfer.name) == "mamba" else self._page_size
+            ):
+                raise ValueError("the pages do not fit their places")
+            came = results[transfer.name] = [False] * len(transfer.keys)
+            for i, key in enumerate(transfer.keys):
+                if not self._take(f"{key}.{transfer.name}"):
+                    break
+                came[i] = True
+        return results
+
+    def _put(self, pages: list[tuple[str, int]]) -> bool:
+        missing = [size for key, size in pages if key not in self._pages]
+        self._wait("write", len(missing), sum(missing))
+        if missing and self._fails("write"):
             return False
-        for key in keys:
-            self._pages[key] = None
-            self._pages.move_to_end(key)
-            while len(self._pages) > (self._settings["capacity_pages"] or math.inf):
-                self._pages.popitem(last=False)
+        most = (self._settings["capacity_pages"] or math.inf) * _WHOLE
+        for key, size in pages:
+            self._used += size - self._pages.pop(key, 0)
+            self._pages[key] = size
+            while self._used > most:
+                self._used -= self._pages.popitem(last=False)[1]
         return True
+
+    def batch_set(self, keys: list[str], values: Any = None, *_: Any) -> bool:
+        return self._put([(key, self._size_of["kv"]) for key in keys])
+
+    def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> dict[str, list[bool]]:
+        pages = [
+            (f"{key}.{each.name}", self._size_of[str(each.name)])
+            for each in transfers
+            for key in each.keys
+        ]
+        is_kept = self._put(pages)
+        return {each.name: [is_kept] * len(each.keys) for each in transfers}
 
     def get(self, *_: Any) -> None:
         raise NotImplementedError
@@ -213,7 +280,7 @@ class Storage:
         # What SGLang's threads catch and log must not go unseen.
         cache_controller.logger = Quiet(exception=_fail)
         if Storage.store is None:
-            Storage.store = Store(threads, config["store"], config["page_size"])
+            Storage.store = Store(threads, config)
         StorageBackendFactory.create_backend = lambda *_, **__: Storage.store
 
     def attach(self, server: Any) -> None:
@@ -243,6 +310,7 @@ class Storage:
         queues = (
             controller.prefetch_hit_queue, controller.ack_prefetch_queue,
             controller.ack_backup_queue, controller.host_mem_release_queue,
+            *controller.extra_host_mem_release_queues.values(),
         )  # fmt: skip
         pending = tree.storage_prefetch_retries._pending
         # A decode server never looks a request up again.

@@ -19,7 +19,7 @@ from vllm.v1.kv_offload.tiering import async_lookup, backpressure, manager, spec
 from vllm.v1.kv_offload.tiering.fs import manager as fs
 from vllm.v1.kv_offload.tiering.obj import manager as obj
 
-from sim.engine.store import Job, Store, StoreSettings
+from sim.engine.store import Job, Pages, Store, StoreSettings, num_of
 
 Config = dict[str, Any]
 
@@ -258,23 +258,24 @@ class _Pool:
 
     def _begin(self, thread: str, kind: str, job_id: int, pages: list[int]) -> None:
         store = self._tiers.store
-        num_new = len(pages) if kind == "load" else store.num_missing(pages)
+        all_pages = Pages(pages)
+        moved = [all_pages] if kind == "load" else store.missing([all_pages])
 
         def end() -> None:
             if kind == "load":
-                num_read = store.take(pages)
+                num_read = store.take(all_pages)
                 is_done = num_read == len(pages)
                 if not is_done:
                     self.tier._load_progress[job_id] = num_read
             else:
-                is_done = store.keep(pages, num_new=num_new)
+                is_done = store.keep([all_pages], num_new=num_of(moved))
             del self._tiers.jobs[job_id]
             self._tiers.finished.append((job_id, is_done, 0.0))
             self._idle[thread] += 1
             self._next(thread)
 
         operation = store.read if kind == "load" else store.write
-        self._tiers.jobs[job_id] = operation(num_new, end)
+        self._tiers.jobs[job_id] = operation(moved, end)
 
     def _next(self, thread: str) -> None:
         """A thread that is free takes what it takes first, then what it takes second."""
@@ -317,17 +318,17 @@ class _Agent:
 
     def transfer(self, handle: Any) -> str:
         number, op, pages = handle
-        tiers, store = self._tiers, self._tiers.store
+        tiers, store, moved = self._tiers, self._tiers.store, Pages(pages)
         self._states[number] = "PROC"
 
         def begin() -> None:
-            tiers.jobs[number] = (store.read if op == "READ" else store.write)(len(pages), end)
+            tiers.jobs[number] = (store.read if op == "READ" else store.write)([moved], end)
 
         def end() -> None:
             if op == "READ":
-                is_done = store.take(pages) == len(pages)
+                is_done = store.take(moved) == len(pages)
             else:
-                is_done = store.keep(pages, num_new=len(pages))
+                is_done = store.keep([moved], num_new=len(pages))
             self._states[number] = "DONE" if is_done else "ERR"
             del tiers.jobs[number]
             tiers.finished.append(number)

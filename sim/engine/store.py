@@ -16,11 +16,11 @@ class StoreSettings:
     """How large and how fast a store is.
 
     Attributes:
-        capacity_pages: pages that fit; None: any number. The least recently read or written ones
-            make room.
+        capacity_pages: whole pages that fit; None: any number. The least recently read or written
+            ones make room.
         lookup_ns: time to look up the pages of a prompt.
         read_latency_ns, write_latency_ns: time before the first byte.
-        read_ns_per_page, write_ns_per_page: time to transfer a page at full bandwidth.
+        read_ns_per_page, write_ns_per_page: time to transfer a whole page at full bandwidth.
         pages_at_once: pages of one operation that are waited for together.
         failed_read_share: the share of pages whose read fails.
         failed_write_share: the share of writes that fail.
@@ -41,8 +41,33 @@ class StoreSettings:
     is_shared: bool = False
 
 
+# The size of a page with the KV of all layers; other pages are smaller or larger.
+WHOLE_PAGE: Final = 1 << 20
 # Less is no transfer: the operation ends with its latency.
 _LEAST_WORK_NS = 0.5
+
+
+class Pages:
+    """Pages of one size.
+
+    Attributes:
+        keys: theirs.
+        size: of each; see `WHOLE_PAGE`.
+    """
+
+    def __init__(self, keys: Sequence[int], size: int = WHOLE_PAGE) -> None:
+        self.keys: Final = keys
+        self.size: Final = size
+
+
+def num_of(pages: Sequence[Pages]) -> int:
+    """How many pages these are."""
+    return sum([len(each.keys) for each in pages])
+
+
+def _whole_pages(pages: Sequence[Pages]) -> float:
+    """How many whole pages are as large."""
+    return sum([len(each.keys) * each.size for each in pages]) / WHOLE_PAGE
 
 
 class Job:
@@ -119,7 +144,9 @@ class Store:
         self.settings = settings
         self.now_ns = 0
         self.starters: list[Callable[[], None]] = []
-        self._pages: dict[int, None] = {}
+        # The sizes of the pages by their keys, and their sum.
+        self._sizes: dict[int, int] = {}
+        self._used = 0
         self._draw = draw
         # When latencies end, a number that keeps their order, the job, and where it goes on.
         self._latencies: list[tuple[int, int, Job, Direction | None]] = []
@@ -199,64 +226,72 @@ class Store:
         """Begin to look up pages; in the end, `num_found` and `has` say which there are."""
         return self.later(self.settings.lookup_ns, end)
 
-    def read(self, num_pages: int, end: Callable[[], None]) -> Job:
+    def read(self, pages: Sequence[Pages], end: Callable[[], None]) -> Job:
         """Begin to read pages; in the end, `take` says how many came."""
         settings = self.settings
-        latency_ns = self._rounds(num_pages) * settings.read_latency_ns
-        return self._begin(Job(end, num_pages * settings.read_ns_per_page), latency_ns, self._reads)
+        latency_ns = self._rounds(num_of(pages)) * settings.read_latency_ns
+        work_ns = _whole_pages(pages) * settings.read_ns_per_page
+        return self._begin(Job(end, work_ns), latency_ns, self._reads)
 
-    def write(self, num_pages: int, end: Callable[[], None]) -> Job:
+    def write(self, pages: Sequence[Pages], end: Callable[[], None]) -> Job:
         """Begin to write pages; in the end, `keep` keeps them."""
         settings = self.settings
-        latency_ns = self._rounds(num_pages) * settings.write_latency_ns
-        work_ns = num_pages * settings.write_ns_per_page
+        latency_ns = self._rounds(num_of(pages)) * settings.write_latency_ns
+        work_ns = _whole_pages(pages) * settings.write_ns_per_page
         return self._begin(Job(end, work_ns), latency_ns, self._writes)
 
     # ---- pages ---------------------------------------------------------------------------------
 
     @property
     def num_pages(self) -> int:
-        return len(self._pages)
+        return len(self._sizes)
 
     def has(self, key: int) -> bool:
-        return key in self._pages
+        return key in self._sizes
 
     def num_found(self, keys: Sequence[int]) -> int:
         """How many pages, from the first on, are there without a gap."""
         for i, key in enumerate(keys):
-            if key not in self._pages:
+            if key not in self._sizes:
                 return i
         return len(keys)
 
-    def num_missing(self, keys: Sequence[int]) -> int:
-        return sum([key not in self._pages for key in keys])
+    def missing(self, pages: Sequence[Pages]) -> list[Pages]:
+        """Those of the pages that are not there."""
+        sizes = self._sizes
+        return [Pages([key for key in each.keys if key not in sizes], each.size) for each in pages]
 
-    def take(self, keys: Sequence[int]) -> int:
+    def take(self, pages: Pages) -> int:
         """End a read; returns how many pages it has brought, from the first on.
 
         It ends before a page that is gone or cannot be read.
         """
         share = self.settings.failed_read_share
-        for i, key in enumerate(keys):
-            if key not in self._pages or (share and self._draw() < share):
+        for i, key in enumerate(pages.keys):
+            if key not in self._sizes or (share and self._draw() < share):
                 return i
-            self._use(key)
-        return len(keys)
+            self._use(key, pages.size)
+        return len(pages.keys)
 
-    def keep(self, keys: Sequence[int], *, num_new: int) -> bool:
+    def keep(self, pages: Sequence[Pages], *, num_new: int) -> bool:
         """End a write of these pages; returns False if it has failed.
 
         `num_new` of them were written; without any, it cannot fail.
         """
-        share, capacity = self.settings.failed_write_share, self.settings.capacity_pages
+        share = self.settings.failed_write_share
         if num_new and share and self._draw() < share:
             return False
-        for key in keys:
-            self._use(key)
-            if capacity is not None and len(self._pages) > capacity:
-                del self._pages[next(iter(self._pages))]
+        for each in pages:
+            for key in each.keys:
+                self._use(key, each.size)
+                self._make_room()
         return True
 
-    def _use(self, key: int) -> None:
-        self._pages.pop(key, None)
-        self._pages[key] = None
+    def _use(self, key: int, size: int) -> None:
+        self._used += size - self._sizes.pop(key, 0)
+        self._sizes[key] = size
+
+    def _make_room(self) -> None:
+        capacity = self.settings.capacity_pages
+        while capacity is not None and self._used > capacity * WHOLE_PAGE and self._sizes:
+            self._used -= self._sizes.pop(next(iter(self._sizes)))

@@ -133,19 +133,24 @@ def check_host_memory(root: RadixNode, host: HostTree) -> None:
             _check_host_node(node, locks[node])
     require(num_copied + num_held == memory.used_tokens, "a host page is lost or used twice")
     for part in memory.parts:
-        _check_part(root, part)
+        num_units = 0 if host.storage is None else host.storage.num_held_units(part)
+        _check_part(root, part, num_units)
 
 
-def _check_part(root: RadixNode, copies: PoolCopies) -> None:
-    """Every unit of a part's pool in host memory is free, or the copy of one node."""
+def _check_part(root: RadixNode, copies: PoolCopies, num_held: int) -> None:
+    """Every unit of a part's pool in host memory is free, or the copy of one node.
+
+    `num_held` of them belong to fetches. A copy that has come while it was locked is in the order.
+    """
     num_copied = 0
     for node in _nodes(root):
         copy, is_held = copies.tree.datum_of_copy(node), copies.tree.datum(node).holds
         num_copied += copies.tree.num_units(node) if copy.holds else 0
         require(node.on_device or not is_held, "a node has units of a pool, but no pages")
-        is_alone = copy.holds and not (is_held or copy.num_locks)
-        require(is_alone == (copy.newer is not None), "the order of copies is wrong")
-    total = copies.pool.free_units + num_copied
+        is_alone, is_ordered = copy.holds and not is_held, copy.newer is not None
+        may_differ = copy.num_locks > 0 and not is_ordered
+        require(is_ordered == is_alone or may_differ, "the order of copies is wrong")
+    total = copies.pool.free_units + num_copied + num_held
     require(total == copies.pool.num_units, "a unit in host memory is lost or used twice")
 
 

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from sim.des.routers.router import RoundRobin
 from sim.engine.store import StoreSettings
-from sim.sglang.cache.settings import HostCacheSettings, StorageSettings
+from sim.sglang.cache.settings import (
+    HostCacheSettings,
+    StateSettings,
+    StorageSettings,
+    WindowSettings,
+)
 from sim.sglang.config import SchedulerConfig
 from sim.workload.workload import listed
 from tests.properties.test_host_tier import latencies, returning_traffic
@@ -54,6 +59,32 @@ def test_ranks_of_a_group_have_one_store(is_shared):
     served = serve(listed(requests), config, groups, router=RoundRobin())
     cached = 99 if is_shared else 0
     assert served.log.requests.cached_tokens.tolist() == [0, cached, 99, 99]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"window": WindowSettings(20, 400, 8)},
+        {"states": StateSettings(40, 0, 1, 1, 1), "disable_overlap_schedule": True},
+    ],
+    ids=["windows", "states"],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_shared_store_has_what_the_end_of_a_prefix_needs(parts, fails):
+    """A longer prompt finds all of the one that another server has served, or nothing.
+
+    If one page of it cannot be read, all that was read is of no use.
+    """
+    config = with_store(failed_read_share=0.01 if fails else 0.0, seed=1)
+    host = replace(config.host_cache, full_share=0.5, state_tokens=30.0, ratio=2.0)
+    config = replace(config, host_cache=host, max_running_requests=8, **parts)
+    requests = [
+        scripted("r0", (1, 100), output=2),
+        scripted("r1", (1, 100), (2, 50), output=2, arrival_ns=200 * MS),
+    ]
+    servers = [latencies()[0] for _ in range(2)]
+    served = serve(listed(requests), config, servers, router=RoundRobin())
+    assert served.log.requests.host_cached_tokens.tolist() == [0, 0 if fails else 100]
 
 
 def test_store_without_bandwidth_is_no_store():

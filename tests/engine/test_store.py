@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sim.engine.store import Direction, Job, Store, StoreSettings
+from sim.engine.store import WHOLE_PAGE, Direction, Job, Pages, Store, StoreSettings, num_of
 
 SETTINGS = StoreSettings(
     lookup_ns=50.0,
@@ -20,6 +20,10 @@ SETTINGS = StoreSettings(
 def store_with(settings):
     """A store; what fails with a share of 1 always fails, and with a smaller one never."""
     return Store(settings, lambda: 0.999)
+
+
+def pages(*keys, size=WHOLE_PAGE):
+    return [Pages(keys, size)]
 
 
 class Ends:
@@ -38,8 +42,8 @@ def test_store_operations_take_their_latency_and_their_bytes():
     store = store_with(SETTINGS)
     ends = Ends(store)
     store.look_up(ends.of("lookup"))
-    read = store.read(9, ends.of("read"))
-    write = store.write(2, ends.of("write"))
+    read = store.read(pages(*range(9)), ends.of("read"))
+    write = store.write(pages(1, 2), ends.of("write"))
     assert (store.end_ns(read), store.end_ns(write)) == (390, 70)
     store.advance(10_000)
     assert ends.times_ns == {"lookup": 50, "write": 70, "read": 390}
@@ -49,9 +53,9 @@ def test_store_reads_at_the_same_time_share_the_bandwidth():
     """10 and 20 pages at once: half speed until the first is over; a write is not slowed down."""
     store = store_with(replace(SETTINGS, read_latency_ns=0.0, write_latency_ns=0.0))
     ends = Ends(store)
-    store.read(10, ends.of("short"))
-    long = store.read(20, ends.of("long"))
-    store.write(1, ends.of("write"))
+    store.read(pages(*range(10)), ends.of("short"))
+    long = store.read(pages(*range(20)), ends.of("long"))
+    store.write(pages(1), ends.of("write"))
     store.advance(0)
     assert store.end_ns(long) == 300
     store.advance(1000)
@@ -62,30 +66,41 @@ def test_store_end_is_never_earlier_than_was_said():
     """A read that begins later delays one that is under way."""
     store = store_with(replace(SETTINGS, read_latency_ns=0.0))
     ends = Ends(store)
-    first = store.read(10, ends.of("first"))
+    first = store.read(pages(*range(10)), ends.of("first"))
     store.advance(40)
     assert store.end_ns(first) == 100
-    store.read(3, ends.of("second"))
+    store.read(pages(*range(3)), ends.of("second"))
     store.advance(1000)
     assert ends.times_ns == {"second": 100, "first": 130}
 
 
 def test_store_writes_no_page_twice_and_drops_the_least_recently_used():
     store = store_with(replace(SETTINGS, capacity_pages=3))
-    assert store.keep([1, 2, 3], num_new=3)
-    assert store.num_missing([2, 3, 4]) == 1
-    assert store.take([1]) == 1
-    assert store.keep([4], num_new=1)
+    assert store.keep(pages(1, 2, 3), num_new=3)
+    assert num_of(store.missing(pages(2, 3, 4))) == 1
+    assert store.take(Pages([1])) == 1
+    assert store.keep(pages(4), num_new=1)
     assert (store.num_found([1, 3, 4]), store.num_found([2]), store.num_pages) == (3, 0, 3)
+
+
+def test_store_pages_of_other_sizes_take_their_share_of_time_and_room():
+    """Four halves of a page in one round: two pages' time. The oldest of five makes room."""
+    store = store_with(replace(SETTINGS, capacity_pages=2))
+    half = WHOLE_PAGE // 2
+    read = store.read(pages(1, 2, 3, 4, size=half), lambda: None)
+    assert store.end_ns(read) == 100 + 20
+    assert store.keep([*pages(5), *pages(1, 2, size=half)], num_new=3)
+    assert store.keep(pages(3, size=half), num_new=1)
+    assert [store.has(key) for key in (5, 1, 2, 3)] == [False, True, True, True]
 
 
 def test_store_failed_write_keeps_nothing_and_failed_read_ends_a_fetch():
     store = store_with(replace(SETTINGS, failed_write_share=1.0))
-    assert not store.keep([1], num_new=1)
+    assert not store.keep(pages(1), num_new=1)
     assert store.num_pages == 0
     broken = store_with(replace(SETTINGS, failed_read_share=1.0))
-    broken.keep([1, 2], num_new=2)
-    assert broken.take([1, 2]) == 0
+    broken.keep(pages(1, 2), num_new=2)
+    assert broken.take(Pages([1, 2])) == 0
 
 
 @given(
@@ -102,9 +117,9 @@ def test_store_bandwidth_is_conserved(operations):
         store.advance(begin_ns)
         work_ns = num_pages * (10 if is_read else 20)
         if is_read:
-            store.read(num_pages, ends.of(i))
+            store.read(pages(*range(num_pages)), ends.of(i))
         else:
-            store.write(num_pages, ends.of(i))
+            store.write(pages(*range(100 * i, 100 * i + num_pages)), ends.of(i))
         begun[i] = is_read, begin_ns, work_ns
     store.advance(10**6)
     for direction in (True, False):

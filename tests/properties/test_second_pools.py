@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
 from sim.sglang.version_rules import NEWEST
+from tests.properties.test_storage_tier import storage_settings
 from tests.support.random_scenarios import random_scenarios, scheduler_configs, with_stages
 from tests.support.serve import serve
 
@@ -83,6 +84,18 @@ def with_host_memory(draw):
     return replace(scenario, config=replace(config, host_cache=host))
 
 
+@st.composite
+def with_storage(draw):
+    """A store below that. Under write-back SGLang may run out of memory (storage.md)."""
+    scenario = draw(with_host_memory())
+    config = scenario.config
+    host = config.host_cache
+    storage = draw(storage_settings(config.page_size))
+    uses = host.write_after_uses or 1
+    host = replace(host, write_after_uses=uses, storage=storage)
+    return replace(scenario, config=replace(config, host_cache=host))
+
+
 def check_run(scenario):
     """All requests end, in the same way without fast-forward."""
     runs = [
@@ -111,4 +124,10 @@ def test_invariants_any_pool_of_states_hold_at_every_step(scenario):
 @given(with_host_memory())
 def test_invariants_any_pools_over_host_memory_hold_at_every_step(scenario):
     """INV-1, 2, 4, 6, 8, 10, 11, 12, 14, 17, 19."""
+    check_run(scenario)
+
+
+@given(with_storage())
+def test_invariants_any_pools_over_a_store_hold_at_every_step(scenario):
+    """The same, with fetches and copies to the store under way."""
     check_run(scenario)

@@ -38,8 +38,14 @@ def stores(draw, page_size):
 def stored_configs(draw):
     """A small pool above small host memory above a store."""
     config = draw(tiered_configs())
-    storage = StorageSettings(
-        draw(stores(config.page_size)),
+    storage = draw(storage_settings(config.page_size))
+    return replace(config, host_cache=replace(config.host_cache, storage=storage))
+
+
+@st.composite
+def storage_settings(draw, page_size):
+    return StorageSettings(
+        draw(stores(page_size)),
         prefetch_policy=draw(st.sampled_from(("best_effort", "wait_complete", "timeout"))),
         prefetch_threshold=draw(st.sampled_from((1, 16, 64))),
         timeout_ns=draw(st.sampled_from((0.0, 5e6, 1e9))),
@@ -47,7 +53,6 @@ def stored_configs(draw):
         retry_interval=draw(st.sampled_from((0, 1, 8))),
         most_lookups=draw(st.sampled_from((0, 2, 8))),
     )
-    return replace(config, host_cache=replace(config.host_cache, storage=storage))
 
 
 def write_through(config):

@@ -86,18 +86,6 @@ def test_store_bad_section_is_one_line(valid_text, store, reason):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("override", "other"),
-    [
-        ("scheduler.sliding_window=64", "windows"),
-        ("scheduler.max_mamba_cache_size=40", "states"),
-    ],
-)
-def test_storage_is_refused_together_with_other_memory(valid_text, override, other):
-    message = error_line(valid_text, SPEEDS, override)
-    assert message.endswith(f"scheduler.host_cache.storage: is not simulated together with {other}")
-
-
 def test_storage_is_for_servers_of_each_role(valid_text):
     """A pool without storage has no use for the store, and may be beside one that has."""
     text = f"{valid_text}store: {json.dumps(SPEEDS)}\ntransfer: {{bandwidth_gb_s: 50}}\n"

@@ -46,14 +46,15 @@ def build_kv_memory(
     host = storage = None
     if config.host_cache is not None and tree is not None:
         host = HostTree(tree, config.host_cache, _host_pool(config.host_cache, pool))
-        settings = config.host_cache.storage
-        if settings is not None and store is not None:
-            storage = StorageTier(host, settings, store, compares_pairs=pairs)
-        parts.append(HostPart(host, storage))
     if config.window is not None:
         parts.append(_window_part(config, config.window, tree, host, pairs=pairs))
     if config.states is not None and tree is not None:
         parts.append(_state_part(config, config.states, tree, host))
+    if host is not None:
+        settings = host.settings.storage
+        if settings is not None and store is not None:
+            storage = StorageTier(host, settings, store, compares_pairs=pairs)
+        parts.insert(0, HostPart(host, storage))
     cache = NoPrefixCache() if tree is None else tree
     return KVCacheManager(pool, cache, parts, compares_pairs=pairs, storage=storage)
 

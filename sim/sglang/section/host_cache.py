@@ -179,12 +179,6 @@ class HostCacheSection(StrictModel):
         return LoadTimes(model.kv_bytes_per_token / tp / self.load_bandwidth_gb_s, num_parts)
 
 
-def no_storage_with(other: str) -> InputError:
-    """Storage is not simulated together with something else."""
-    reason = f"is not simulated together with {other}"
-    return InputError(reason, key=("scheduler", "host_cache", "storage"))
-
-
 def _share_of_windows(model: "ModelShape") -> float:
     """Of the bytes of a token's KV, the share that layers with a window have."""
     num_bytes = [

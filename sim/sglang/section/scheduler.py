@@ -16,7 +16,6 @@ from sim.installed.environment import not_asked
 from sim.latency.wrappers import LoadTimes, spare_layers_last
 from sim.sglang.config import SchedulerConfig, StaticSettings
 from sim.sglang.section.engine import with_engine
-from sim.sglang.section.host_cache import no_storage_with
 from sim.sglang.section.keys import SglangKeys, check_delayer_of_ranks
 from sim.sglang.section.pools import STATES as STATES_KEY
 from sim.sglang.section.pools import WINDOW as WINDOW_KEY
@@ -197,17 +196,10 @@ class SglangSection(SglangKeys):
         return self.host_cache is not None and self.host_cache.storage is not None
 
     def with_store(self, config: SchedulerConfig, store: StoreSettings) -> SchedulerConfig:
-        """The settings with storage below host memory.
-
-        Raises:
-            InputError: storage is not simulated with another setting.
-        """
+        """The settings with storage below host memory."""
         section = None if self.host_cache is None else self.host_cache.storage
         if section is None or config.host_cache is None:
             return config
-        for other, what in ((config.window, "windows"), (config.states, "states")):
-            if other is not None:
-                raise no_storage_with(what)
         storage = section.settings(store, config.page_size)
         return replace(config, host_cache=replace(config.host_cache, storage=storage))
 

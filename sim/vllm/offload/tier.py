@@ -14,7 +14,7 @@ vLLM 0.33.0: v1/kv_offload/tiering: `TieringOffloadingManager` (manager.py), `Fi
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from sim.engine.store import Job, Store
+from sim.engine.store import Job, Pages, Store, num_of
 from sim.vllm.offload.lookups import Lookups
 from sim.vllm.offload.policies import Access, ChunkKey
 from sim.vllm.offload.pressure import Pressure
@@ -37,7 +37,7 @@ class TierJob:
     """
 
     def __init__(
-        self, keys: Sequence[ChunkKey], pages: Sequence[int], *, is_load: bool, submitted_ns: int
+        self, keys: Sequence[ChunkKey], pages: Pages, *, is_load: bool, submitted_ns: int
     ) -> None:
         self.keys = keys
         self.pages = pages
@@ -85,25 +85,30 @@ class Threads:
     def _begin(self, waiting: deque[TierJob], *, is_reader: bool) -> None:
         job, store = waiting.popleft(), self.store
         self.running.append(job)
-        num_pages = len(job.pages)
+        pages = [job.pages]
         if job.is_load:
-            job.job = store.read(num_pages, self._ending(job, num_pages, is_reader=is_reader))
+            job.job = store.read(pages, self._ending(job, pages, is_reader=is_reader))
             return
-        # Files that are there are not written again, objects are.
-        num_new = num_pages if self._is_whole else store.num_missing(job.pages)
-        job.job = store.write(num_new, self._ending(job, num_new, is_reader=is_reader))
+        if not self._is_whole:
+            # Files that are there are not written again, objects are.
+            pages = store.missing(pages)
+        job.job = store.write(pages, self._ending(job, pages, is_reader=is_reader))
 
-    def _ending(self, job: TierJob, num_new: int, *, is_reader: bool) -> Callable[[], None]:
+    def _ending(
+        self, job: TierJob, pages: Sequence[Pages], *, is_reader: bool
+    ) -> Callable[[], None]:
+        num_new = num_of(pages)
+
         def end() -> None:
             self._end(job, num_new, is_reader=is_reader)
 
         return end
 
     def _end(self, job: TierJob, num_new: int, *, is_reader: bool) -> None:
-        num_all = len(job.pages)
+        num_all = len(job.keys)
         if job.is_load:
             job.num_done = self.store.take(job.pages)
-        elif self.store.keep(job.pages, num_new=num_new):
+        elif self.store.keep([job.pages], num_new=num_new):
             job.num_done = num_all
         if self._is_whole and job.num_done < num_all:
             job.num_done = 0
@@ -204,7 +209,7 @@ class SecondaryTier:
         self._lookups.forget(access)
 
     def _submit(self, keys: Sequence[ChunkKey], *, is_load: bool) -> None:
-        pages = [self._page_of(key) for key in keys]
+        pages = Pages([self._page_of(key) for key in keys])
         job = TierJob(keys, pages, is_load=is_load, submitted_ns=self.now_ns)
         self.jobs[job] = None
 

@@ -268,6 +268,9 @@ class PoolCopies(CopiesOfPool):
     def has_copy(self, node: RadixNode) -> bool:
         return self._datum(node).holds
 
+    def is_locked(self, node: RadixNode) -> bool:
+        return self._datum(node).num_locks > 0
+
     def num_units(self, nodes: list[RadixNode]) -> int:
         return sum([self.tree.num_units(node) for node in nodes])
 
@@ -286,6 +289,12 @@ class PoolCopies(CopiesOfPool):
         """The nodes have copies now, in units that `reserve` took."""
         for node in nodes:
             self._datum(node).holds = True
+
+    def give(self, node: RadixNode) -> None:
+        """A node without a copy has one now, which has come from a store, in units taken before."""
+        self._datum(node).holds = True
+        if not self.tree.datum(node).holds:
+            self.note_alone(node)
 
     def drop(self, node: RadixNode) -> None:
         datum = self._datum(node)
@@ -327,7 +336,7 @@ class PoolCopies(CopiesOfPool):
         node, start = end, end.end - self.tree.span
         while node.parent is not None and node.end > start:
             datum = self._datum(node)
-            if datum.newer is not None:
+            if datum.newer is not None and not datum.num_locks:
                 self._alone.remove(datum)
             datum.num_locks += 1
             node = node.parent

@@ -43,13 +43,13 @@ class HostPart(MemoryPart):
             node = node.parent
 
     def begin_load(self, kv: RequestKV, end: RadixNode) -> None:
-        self._loading = self._host.tree.lock_with_parts(end), self.lock_copies(end)
+        self._loading = self._host.tree.lock_with_parts(end), self._host.lock_copies(end)
 
     def end_load(self, kv: RequestKV, end: RadixNode, *, is_loaded: bool) -> None:
         if self._loading is not None:
             lock, starts = self._loading
             self._host.tree.unlock_with_parts(lock)
-            self.unlock_copies(end, starts)
+            self._host.unlock_copies(end, starts)
             self._loading = None
 
     # ---- decisions -----------------------------------------------------------------------------
@@ -98,15 +98,6 @@ class HostPart(MemoryPart):
 
     # ---- loads ---------------------------------------------------------------------------------
 
-    def lock_copies(self, end: RadixNode) -> list[int]:
-        """Protect the copies that a load up to this node needs; `unlock_copies` takes the list."""
-        return [self._host.memory.lock(end), *[part.lock(end) for part in self._host.parts]]
-
-    def unlock_copies(self, end: RadixNode, starts: list[int]) -> None:
-        for part, start in zip(self._host.parts, starts[1:], strict=True):
-            part.unlock(end, start)
-        self._host.memory.unlock(end, starts[0])
-
     def load(self, end: RadixNode) -> float | None:
         """As in `MemoryPart`; what is on the device must be locked already.
 
@@ -136,7 +127,7 @@ class HostPart(MemoryPart):
             cost_tokens += part.num_units(nodes) * part.copy_tokens * part.num_loads
         self._host.tree.tell_loaded(end, num_tokens)
         if self._host.transfers.take_time:
-            lock, starts = self._host.tree.lock_with_parts(end), self.lock_copies(end)
+            lock, starts = self._host.tree.lock_with_parts(end), self._host.lock_copies(end)
             self._host.transfers.add_load(Transfer(end, lock, starts), cost_tokens)
         else:
             self._note_loaded(end)
@@ -177,7 +168,7 @@ class HostPart(MemoryPart):
         """These loads have ended."""
         for transfer in transfers:
             self._host.tree.unlock_with_parts(transfer.lock)
-            self.unlock_copies(transfer.end, transfer.copy_starts)
+            self._host.unlock_copies(transfer.end, transfer.copy_starts)
             self._note_loaded(transfer.end)
 
 

@@ -30,6 +30,10 @@ class LowerStorage:
         """Pages of host memory that belong to no node yet, or to none any more."""
         raise NotImplementedError
 
+    def num_held_units(self, copies: PoolCopies) -> int:
+        """The same of a part's pool in host memory."""
+        raise NotImplementedError
+
     def locks(self) -> Iterable[tuple[RadixNode, int]]:
         """Locks of copies, with what `HostMemory.lock` has returned."""
         raise NotImplementedError
@@ -185,9 +189,15 @@ class HostTree(LowerTier):
             self.transfers.add_store(
                 Transfer(node, self.tree.lock_with_parts(node), []), num_tokens
             )
-        elif self.storage is not None:
-            self.storage.back_up(node)
+        else:
+            self._back_up(nodes)
         return True
+
+    def _back_up(self, nodes: list[RadixNode]) -> None:
+        """Copies of these nodes are complete: they go to the store, the first of a path first."""
+        if self.storage is not None:
+            for node in sorted(dict.fromkeys(nodes), key=_end_of):
+                self.storage.back_up(node)
 
     def _copy(self, node: RadixNode) -> tuple[float, list[RadixNode]] | None:
         """Copy what host memory lacks of a node on the device; of its parts, see `nodes_to_copy`.
@@ -235,16 +245,27 @@ class HostTree(LowerTier):
             self.tree.unlock_with_parts(transfer.lock)
         return ended
 
+    def lock_copies(self, end: RadixNode) -> list[int]:
+        """Protect the copies that a prefix needs; `unlock_copies` takes the list."""
+        return [self.memory.lock(end), *[part.lock(end) for part in self.parts]]
+
+    def unlock_copies(self, end: RadixNode, starts: list[int]) -> None:
+        for part, start in zip(self.parts, starts[1:], strict=True):
+            part.unlock(end, start)
+        self.memory.unlock(end, starts[0])
+
     # ---- copies from a store -------------------------------------------------------------------
 
     def insert_copies(
         self, anchor: RadixNode, token_ids: TokenSequence, end: int, pages: Span
-    ) -> None:
+    ) -> RadixNode | None:
         """Put pages that a store had into the tree: copies of what follows a node, up to `end`.
 
         As in SGLang 0.5.23 (`insert_host` in mem_cache/unified_cache/unified_tree_core.py): pages
         that have copies already are freed. Under write-through a node on the device without a copy
         gets one; under write-back it does not.
+
+        Returns the node that ends there; None: it has no copy.
         """
         node = anchor
         self.tree.use(node)
@@ -266,6 +287,8 @@ class HostTree(LowerTier):
             leaf = self.tree.add_copy(node, kept_part(token_ids, node.end, end))
             leaf.host.pages = pages
             self.memory.demote(leaf, node)
+            return leaf
+        return None if node.host.pages is None else node
 
     # ---- eviction from the device --------------------------------------------------------------
 
@@ -294,8 +317,7 @@ class HostTree(LowerTier):
             self.transfers.wait_for_store(num_tokens)
             for other in nodes:
                 self.memory.note_redundant(other)
-            if self.storage is not None:
-                self.storage.back_up(node)
+            self._back_up(nodes)
 
     def may_drop(self, leaf: RadixNode) -> bool:
         """Fetches from a store keep the node after which they begin, under write-back on any tier.
@@ -307,7 +329,7 @@ class HostTree(LowerTier):
         stack = [leaf]
         while stack:
             node = stack.pop()
-            if node.host.num_locks:
+            if node.host.num_locks or any(part.is_locked(node) for part in self.parts):
                 return False
             stack.extend(node.host.children.values())
         return True
@@ -320,3 +342,7 @@ class HostTree(LowerTier):
     def drop(self, leaf: RadixNode) -> None:
         # Without this node, the nodes below it in host memory cannot be reached.
         self.memory.drop_below(leaf)
+
+
+def _end_of(node: RadixNode) -> int:
+    return node.end

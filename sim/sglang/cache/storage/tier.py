@@ -7,30 +7,20 @@ mem_cache/unified_radix_cache.py, and `_prefetch_kvcache` in managers/scheduler.
 
 from collections.abc import Sequence
 
-from sim.core.tokens import BlockKeys, TokenSequence
+from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import Span
-from sim.engine.store import Store
+from sim.engine.store import WHOLE_PAGE, Store
+from sim.sglang.cache.host.memory import PoolCopies
 from sim.sglang.cache.host.tree import HostTree, LowerStorage
 from sim.sglang.cache.settings import StorageSettings
+from sim.sglang.cache.storage.backups import Backups, PageKeys
+from sim.sglang.cache.storage.parts import FetchedPart, StoredPart
 from sim.sglang.cache.storage.retries import Retries
-from sim.sglang.cache.storage.threads import Backup, Fetch, ReadPages, StorageThreads
+from sim.sglang.cache.storage.threads import Fetch, ReadPages, StorageThreads
+from sim.sglang.cache.storage.waits import Waits
 from sim.sglang.cache.tree.prefix_cache import Pairs
-from sim.sglang.cache.tree.radix_cache import path_tokens
 from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.request import SglangRequest
-
-
-class _Wait:
-    """How long a request that could be admitted has waited for its fetch."""
-
-    def __init__(self, since_ns: int, timeout_ns: float) -> None:
-        self.since_ns = since_ns
-        self.timeout_ns = timeout_ns
-        self.is_over = False
-
-    def ends_ns(self) -> int:
-        """The first nanosecond at which it is over."""
-        return self.since_ns + int(self.timeout_ns) + 1
 
 
 class StorageTier(LowerStorage):
@@ -44,21 +34,25 @@ class StorageTier(LowerStorage):
     def __init__(
         self, host: HostTree, settings: StorageSettings, store: Store, *, compares_pairs: bool
     ) -> None:
-        """`compares_pairs`: the tree compares pairs of tokens."""
+        """`compares_pairs`: the tree compares pairs of tokens. `host` has all of its parts."""
         host.storage = self
         self._host = host
         self._settings = settings
-        self._threads = StorageThreads(store)
+        self._threads = StorageThreads(store, round(host.settings.full_share * WHOLE_PAGE))
+        self._parts = [
+            StoredPart(copies, host.page_size, number)
+            for number, copies in enumerate(host.parts, 1)
+        ]
         self._compares_pairs = compares_pairs
-        self._keys = BlockKeys(host.page_size)
+        self._keys = PageKeys(host.page_size)
+        self._backups = Backups(host, self._threads, self._parts, self._keys)
         self._retries = Retries(settings.retry_interval, settings.most_lookups)
         self.fetches: dict[str, Fetch] = {}
-        self._waits: dict[str, _Wait] = {}
+        self._waits = Waits(settings)
         # Fetches that have pages until their last page is read.
         self._allocated: dict[Fetch, None] = {}
-        self._backups: dict[Backup, None] = {}
-        self._to_write: list[Backup] = []
         self._to_free: list[Span] = []
+        self._units_to_free: list[tuple[FetchedPart, int]] = []
         self._num_fetching = 0
         # Half of host memory is left for what is evicted from the device.
         self._most_fetching = self._host.memory.pool.num_pages * host.page_size // 2
@@ -84,8 +78,7 @@ class StorageTier(LowerStorage):
         if anchor is None:
             return
         self._retries.cancel(request)
-        wait = self._waits.get(request.rid)
-        if (wait is not None and wait.is_over) or request.rid in self.fetches:
+        if self._waits.is_over(request.rid) or request.rid in self.fetches:
             return
         end = request.num_tokens - 1 - self._compares_pairs
         is_known = known_end is not None and start < known_end <= end
@@ -114,7 +107,7 @@ class StorageTier(LowerStorage):
             return 0
         page_size = self._host.page_size
         num_pages = self._num_worthwhile(start, request.prompt_len - self._compares_pairs)
-        keys = self._keys_of(self._tokens(request), start, num_pages)
+        keys = self._keys_after(anchor, request, start, num_pages)
         num_tokens = self._threads.store.num_found(keys) * page_size
         num_pages = self._num_worthwhile(start, start + num_tokens)
         if num_pages:
@@ -146,16 +139,18 @@ class StorageTier(LowerStorage):
         *,
         is_known: bool,
     ) -> None:
-        page_size = self._host.page_size
         fetch = Fetch(
             request,
             anchor,
-            self._host.memory.lock(anchor),
+            self._host.lock_copies(anchor),
             start=start,
-            keys=self._keys_of(self._tokens(request), start, num_pages),
-            page_size=page_size,
+            keys=self._keys_after(anchor, request, start, num_pages),
+            page_size=self._host.page_size,
             is_known=is_known,
         )
+        for part in self._parts:
+            if num_of_part := part.num_to_fetch(num_pages, at_root=anchor.parent is None):
+                fetch.parts.append(FetchedPart(part, num_of_part))
         self._threads.look_up(fetch)
         self.fetches[request.rid] = fetch
         self._num_fetching += fetch.num_tokens
@@ -165,12 +160,17 @@ class StorageTier(LowerStorage):
         token_ids = request.kv.token_ids(request.num_tokens)
         return Pairs(token_ids) if self._compares_pairs else token_ids
 
-    def _keys_of(self, token_ids: TokenSequence, start: int, num_pages: int) -> list[int]:
-        """The keys of the pages that begin at a token; they say what is before them, too."""
-        first = start // self._host.page_size
-        end = start + num_pages * self._host.page_size
-        keys: list[int] = self._keys.of(token_ids[:end])[first:].tolist()
-        return keys
+    def _keys_after(
+        self, anchor: RadixNode, request: SglangRequest, start: int, num_pages: int
+    ) -> list[int]:
+        """The keys of a request's pages from `start` on, which follow a node.
+
+        Nodes of the prefix on the device without a copy are not counted, so under write-back with
+        parts, it may seem to end before that node. Then SGLang looks for pages that are in no
+        prompt, and the store has none of them.
+        """
+        keys = self._keys.of(self._tokens(request), start, num_pages)
+        return keys if start == anchor.end else [~key for key in keys]
 
     # ---- what the scheduler asks ---------------------------------------------------------------
 
@@ -184,9 +184,11 @@ class StorageTier(LowerStorage):
                 return True
             if self._settings.prefetch_policy == "timeout":
                 if not self._is_late(fetch, now_ns):
-                    self._begin_wait(fetch, now_ns)
+                    self._waits.begin(request.rid, len(fetch.keys), now_ns)
                     return True
-                self._end_wait(fetch, now_ns)
+                fetch.is_late = True
+                self._waits.end(request.rid)
+                self._retries.cancel(request)
         fetch.is_terminated = True
         if fetch.pages is not None:
             self._insert(fetch, fetch.pages)
@@ -197,22 +199,9 @@ class StorageTier(LowerStorage):
         return False
 
     def _is_late(self, fetch: Fetch, now_ns: int) -> bool:
-        if fetch.pages is not None and fetch.num_done >= fetch.num_found:
-            return False
-        wait = self._waits.get(fetch.request.rid)
-        return wait is not None and (wait.is_over or now_ns >= wait.ends_ns())
-
-    def _begin_wait(self, fetch: Fetch, now_ns: int) -> None:
-        """The time-out counts from the first pass in which the request might be admitted."""
-        settings, rid = self._settings, fetch.request.rid
-        if rid not in self._waits:
-            timeout_ns = settings.timeout_ns + len(fetch.keys) * settings.timeout_ns_per_page
-            self._waits[rid] = _Wait(now_ns, timeout_ns)
-
-    def _end_wait(self, fetch: Fetch, now_ns: int) -> None:
-        fetch.is_late = True
-        self._retries.cancel(fetch.request)
-        self._waits.setdefault(fetch.request.rid, _Wait(now_ns, 0.0)).is_over = True
+        if fetch.pages is not None and fetch.num_done == fetch.num_found:
+            return False  # What goes beside the pages is waited for in any case.
+        return self._waits.is_late(fetch.request.rid, now_ns)
 
     def has_lost(self, request: SglangRequest) -> bool:
         """Whether a candidate's prefix has become shorter since it was looked up.
@@ -230,12 +219,12 @@ class StorageTier(LowerStorage):
         return True
 
     def admitted(self, request: SglangRequest) -> None:
-        self._waits.pop(request.rid, None)
+        self._waits.forget(request.rid)
         self._retries.cancel(request)
 
     def left(self, request: SglangRequest) -> None:
         """A waiting request is not to be served."""
-        self._waits.pop(request.rid, None)
+        self._waits.forget(request.rid)
         self._retries.cancel(request)
         fetch = self.fetches.get(request.rid)
         if fetch is None:
@@ -244,9 +233,7 @@ class StorageTier(LowerStorage):
         if fetch.pages is None:
             self._revoke(request)
             return
-        done, fetch.pages = fetch.pages.split(fetch.num_done)
-        self._free_later(done)
-        self._retire(fetch)
+        self._discard(fetch, fetch.pages)
 
     def take_due(self, waiting: Sequence[SglangRequest]) -> list[tuple[SglangRequest, int | None]]:
         """The requests to be looked up again in this pass, as `look_up` takes them."""
@@ -264,34 +251,28 @@ class StorageTier(LowerStorage):
     def begin_decision(self, stored: list[RadixNode]) -> None:
         """Take in what the threads have done; these nodes are copied to host memory by now."""
         self.has_skipped = False
-        self._write()
+        self._backups.hand_over()
         looked_up, self._threads.looked_up = self._threads.looked_up, []
         read, self._threads.read = self._threads.read, []
         written, self._threads.written = self._threads.written, []
         to_free, self._to_free = self._to_free, []
+        units_to_free, self._units_to_free = self._units_to_free, []
+        units_to_free += self._threads.given_back
+        self._threads.given_back = []
         for node in stored:
-            self.back_up(node)
+            self._backups.add(node)
         for fetch in looked_up:
             self._take_in_lookup(fetch)
         for progress in read:
             self._take_in_pages(progress)
-        for backup in written:
-            del self._backups[backup]
-            self._host.memory.unlock(backup.node, backup.lock)
+        self._backups.end(written)
         for pages in to_free:
             self._host.memory.pool.free(pages)
+        for fetched, num_units in units_to_free:
+            fetched.part.copies.pool.free(num_units)
 
     def end_decision(self) -> None:
-        self._write()
-
-    def _write(self) -> None:
-        """Give the writing thread the copies that are complete.
-
-        Those that become complete while results are taken in wait for the next decision.
-        """
-        for backup in self._to_write:
-            self._threads.write(backup)
-        self._to_write.clear()
+        self._backups.hand_over()
 
     def _take_in_lookup(self, fetch: Fetch) -> None:
         request, page_size = fetch.request, self._host.page_size
@@ -302,38 +283,76 @@ class StorageTier(LowerStorage):
         known_end: int | None = None
         if not fetch.is_terminated and num_tokens >= self._settings.prefetch_threshold:
             known_end = fetch.start + num_tokens
-            fetch.pages = self._host.memory.take(num_tokens, self._settings.prefetch_threshold)
-            if fetch.pages is not None:
-                fetch.num_found = len(fetch.pages)
+            pages = self._host.memory.take(num_tokens, self._settings.prefetch_threshold)
+            if pages is not None and self._reserve_parts(fetch):
+                fetch.pages, fetch.num_found = pages, len(pages)
                 self._allocated[fetch] = None
                 self._threads.fetch(fetch)
                 return
+            if pages is not None:
+                self._free_later(pages)
         if not fetch.is_late:
             self._retries.add(request, known_end)
         # As in SGLang, a newer fetch of the request may be revoked in place of this one.
         self._revoke(request)
 
+    def _reserve_parts(self, fetch: Fetch) -> bool:
+        """Get room in host memory for what goes beside the pages: for all of it, or for none."""
+        if all(part.reserve(fetch.num_found) for part in fetch.parts):
+            return True
+        self._free_parts_later(fetch)
+        return False
+
     def _take_in_pages(self, progress: ReadPages) -> None:
-        fetch = progress.fetch
+        fetch, of_parts = progress.fetch, progress.of_parts
         is_current = self.fetches.get(fetch.request.rid) is fetch
         if is_current:
             fetch.num_done = progress.num_read
-        if not progress.is_last or fetch.pages is None:
+        if of_parts is None or fetch.pages is None:
             return
         if is_current:
+            fetch.are_parts_over = True
+            for part, num_read in zip(fetch.parts, of_parts, strict=True):
+                part.num_read = num_read
             self._insert(fetch, fetch.pages)
         del self._allocated[fetch]
         self._free_later(fetch.pages)
+        self._free_parts_later(fetch)
 
     def _free_later(self, pages: Span) -> None:
         if len(pages):
             self._to_free.append(pages)
 
+    def _free_parts_later(self, fetch: Fetch) -> None:
+        for part in fetch.parts:
+            if num_units := part.give_back():
+                self._units_to_free.append((part, num_units))
+
     def _insert(self, fetch: Fetch, pages: Span) -> None:
-        """Put the pages that were read into the tree; `fetch.pages` are the others."""
+        """Put what was read into the tree; `fetch.pages` are the pages that were not.
+
+        What has parts is of no use unless all of it has come: `_check_hybrid_prefetch_result` in
+        unified_radix_cache.py.
+        """
+        if fetch.parts and not fetch.is_whole:
+            self._discard(fetch, pages)
+            return
         done, fetch.pages = pages.split(fetch.num_done)
         end = fetch.start + fetch.num_done * self._host.page_size
-        self._host.insert_copies(fetch.anchor, self._tokens(fetch.request), end, done)
+        tokens = self._tokens(fetch.request)
+        target = self._host.insert_copies(fetch.anchor, tokens, end, done)
+        for fetched in fetch.parts:
+            num_units = fetched.part.insert(fetch.anchor, target, fetched.give_back())
+            if num_units:
+                self._units_to_free.append((fetched, num_units))
+        self._retire(fetch)
+
+    def _discard(self, fetch: Fetch, pages: Span) -> None:
+        """Free what was read; the rest becomes free when the threads have ended the fetch."""
+        done, fetch.pages = pages.split(fetch.num_done)
+        self._free_later(done)
+        if fetch.are_parts_over:
+            self._free_parts_later(fetch)
         self._retire(fetch)
 
     def _revoke(self, request: SglangRequest) -> None:
@@ -343,19 +362,11 @@ class StorageTier(LowerStorage):
 
     def _retire(self, fetch: Fetch) -> None:
         del self.fetches[fetch.request.rid]
-        self._host.memory.unlock(fetch.anchor, fetch.lock)
+        self._host.unlock_copies(fetch.anchor, fetch.locks)
         self._num_fetching = max(self._num_fetching - fetch.num_tokens, 0)
 
-    # ---- copies to the store -------------------------------------------------------------------
-
     def back_up(self, node: RadixNode) -> None:
-        if node.host.pages is None:
-            return
-        start, num_pages = node.end - node.num_tokens, len(node.host.pages)
-        keys = self._keys_of(path_tokens(node), start, num_pages)
-        backup = Backup(node, self._host.memory.lock(node), keys)
-        self._backups[backup] = None
-        self._to_write.append(backup)
+        self._backups.add(node)
 
     # ---- what is held --------------------------------------------------------------------------
 
@@ -363,23 +374,26 @@ class StorageTier(LowerStorage):
         held = [each.pages for each in self._allocated if each.pages is not None]
         return sum([len(pages) for pages in [*held, *self._to_free]])
 
+    def num_held_units(self, copies: PoolCopies) -> int:
+        parts = [(part, part.num_units) for fetch in self._allocated for part in fetch.parts]
+        parts += [*self._units_to_free, *self._threads.given_back]
+        return sum([num_units for fetched, num_units in parts if fetched.part.copies is copies])
+
     def locks(self) -> list[tuple[RadixNode, int]]:
-        locks = [(each.anchor, each.lock) for each in self.fetches.values()]
-        return locks + [(each.node, each.lock) for each in self._backups]
+        locks = [(each.anchor, each.locks[0]) for each in self.fetches.values()]
+        return locks + self._backups.locks()
 
     # ---- time ----------------------------------------------------------------------------------
 
     @property
     def is_busy(self) -> bool:
         """Fetches or copies to the store are under way."""
-        return bool(self.fetches or self._backups)
+        return bool(self.fetches) or self._backups.are_under_way
 
     def next_change_ns(self, now_ns: int) -> int | None:
         """When a decision may find something done; None: nothing is under way."""
-        if self.has_skipped or self._retries.are_coming or self._to_free or self._to_write:
+        to_free = bool(self._to_free or self._units_to_free) or self._backups.waits_for_decision
+        if self.has_skipped or self._retries.are_coming or to_free:
             return now_ns
-        times = [] if (next_ns := self._threads.next_ns()) is None else [next_ns]
-        for rid, wait in self._waits.items():
-            if rid in self.fetches and not wait.is_over and wait.ends_ns() > now_ns:
-                times.append(wait.ends_ns())
-        return min(times) if times else None
+        times = (self._threads.next_ns(), self._waits.next_ns(self.fetches, now_ns))
+        return min([time_ns for time_ns in times if time_ns is not None], default=None)

@@ -1,0 +1,79 @@
+"""Copies of nodes in host memory that go to the store.
+
+Follows SGLang 0.5.23: `write_backup_storage` in mem_cache/unified_radix_cache.py.
+"""
+
+from collections.abc import Sequence
+
+from sim.core.tokens import BlockKeys, TokenSequence
+from sim.sglang.cache.host.tree import HostTree
+from sim.sglang.cache.storage.parts import StoredPart
+from sim.sglang.cache.storage.threads import Backup, StorageThreads
+from sim.sglang.cache.tree.radix_cache import path_tokens
+from sim.sglang.cache.tree.radix_node import RadixNode
+
+
+class PageKeys:
+    """The keys of pages in the store."""
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._keys = BlockKeys(page_size)
+
+    def of(self, token_ids: TokenSequence, start: int, num_pages: int) -> list[int]:
+        """The keys of the pages that begin at a token; they say what is before them, too."""
+        first = start // self._page_size
+        end = start + num_pages * self._page_size
+        keys: list[int] = self._keys.of(token_ids[:end])[first:].tolist()
+        return keys
+
+
+class Backups:
+    """The copies under way."""
+
+    def __init__(
+        self, host: HostTree, threads: StorageThreads, parts: Sequence[StoredPart], keys: PageKeys
+    ) -> None:
+        self._host = host
+        self._threads = threads
+        self._parts = parts
+        self._keys = keys
+        self._under_way: dict[Backup, None] = {}
+        self._to_write: list[Backup] = []
+
+    def add(self, node: RadixNode) -> None:
+        """A node's copy in host memory is complete."""
+        if node.host.pages is None:
+            return
+        start, num_pages = node.end - node.num_tokens, len(node.host.pages)
+        keys = self._keys.of(path_tokens(node), start, num_pages)
+        beside = [part.pages_of(node, keys) for part in self._parts]
+        locks = self._host.lock_copies(node)
+        backup = Backup(node, locks, keys, [pages for pages in beside if pages is not None])
+        self._under_way[backup] = None
+        self._to_write.append(backup)
+
+    def hand_over(self) -> None:
+        """Give the writing thread the copies that are complete.
+
+        Those that become complete while results are taken in wait for the next decision.
+        """
+        for backup in self._to_write:
+            self._threads.write(backup)
+        self._to_write.clear()
+
+    def end(self, written: Sequence[Backup]) -> None:
+        for backup in written:
+            del self._under_way[backup]
+            self._host.unlock_copies(backup.node, backup.locks)
+
+    def locks(self) -> list[tuple[RadixNode, int]]:
+        return [(each.node, each.locks[0]) for each in self._under_way]
+
+    @property
+    def are_under_way(self) -> bool:
+        return bool(self._under_way)
+
+    @property
+    def waits_for_decision(self) -> bool:
+        return bool(self._to_write)
