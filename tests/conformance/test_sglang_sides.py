@@ -88,7 +88,7 @@ def test_decode_cases_load_from_host_memory():
         found |= {"lost" for line in lost if line["rid"] in cannot_fail}
     assert found == {
         "speculation", "max_mamba_cache_size", "enable_overlap", "write_through", "write_back",
-        "lost",
+        "write_through_selective", "lost",
     }  # fmt: skip
 
 
