@@ -47,6 +47,7 @@ class OffloadConnector(Connector):
         self.most_output_tokens, self.decodes = role.most_output_tokens, role.decodes
         self.keeps_token = role.keeps_token
         self.host = HostMemory(settings, tier)
+        self.store = None if tier is None else tier.store
         self._kv_loads = self.loads = role.loads or KvLoads(config, memory)
         self.looks_up = self.frees_skipped_first = True
         self.fences = role.fences
@@ -90,8 +91,9 @@ class OffloadConnector(Connector):
         memory.count_host_tokens = self.num_host_tokens
         memory.hand_over_states()
 
-    def share_store(self, shared: Store | None) -> Store | None:
-        return shared if self.host.tier is None else self.host.tier.share(shared)
+    def share_store(self, store: Store) -> None:
+        if self.host.tier is not None:
+            self.host.tier.use(store)
 
     def num_host_tokens(self) -> int:
         """Tokens in CPU memory, those that are being written included."""

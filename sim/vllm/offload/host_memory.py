@@ -174,7 +174,7 @@ class HostMemory:
     def stored(self, keys: Sequence[ChunkKey], access: Access) -> None:
         """Chunks have been copied from the GPU: they can be found, and go to the tier below."""
         self._written(keys)
-        if self.tier is not None and self.tier.store(keys):
+        if self.tier is not None and self.tier.write(keys):
             self._pin(keys)
         access.num_stores -= 1
         self._forget(access)

@@ -130,6 +130,7 @@ class SecondaryTier:
         now_ns: the time; the role sets it (`sim.vllm.offload.role`).
         jobs: those that are not over, as far as the scheduler knows.
         promoted: for each request, the chunks that this decision begins to read.
+        store: where they are; other servers may use it, too.
     """
 
     def __init__(self, settings: TierSettings, store: Store, blocks_per_chunk: int) -> None:
@@ -138,7 +139,7 @@ class SecondaryTier:
         self.jobs: dict[TierJob, None] = {}
         self.promoted: dict[Access, list[ChunkKey]] = {}
         self._blocks_per_chunk = blocks_per_chunk
-        self._store = store
+        self.store = store
         self._lookups = Lookups(store, self._page_of)
         self._threads = Threads(store, settings)
         self._pressure = None if settings.pressure is None else Pressure(settings.pressure)
@@ -147,21 +148,16 @@ class SecondaryTier:
         """A chunk's name in the store: servers with other chunks have other names."""
         return key.prefix << 32 | key.group << 16 | self._blocks_per_chunk
 
-    def share(self, shared: Store | None) -> Store | None:
-        """Use a store that other servers use, too, if it is to be shared; see `BaseScheduler`."""
-        if not self._store.settings.is_shared:
-            return shared
-        if shared is None:
-            return self._store
-        self._store = self._lookups.store = self._threads.store = shared
-        return shared
+    def use(self, store: Store) -> None:
+        """Use another server's store; see `BaseScheduler.share_store`."""
+        self.store = self._lookups.store = self._threads.store = store
 
     # ---- decisions -----------------------------------------------------------------------------
 
     def begin_decision(self, now_ns: int) -> list[TierJob]:
         """The scheduler learns what has happened; returns the jobs that are over."""
         self.now_ns = now_ns
-        self._store.advance(now_ns)
+        self.store.advance(now_ns)
         ended, self._threads.ended = self._threads.ended, []
         if self.settings.kind == "obj":
             # Transfers are looked at in the order in which they were begun.
@@ -197,7 +193,7 @@ class SecondaryTier:
         """A chunk that is there gets room in CPU memory, and is read at the decision's end."""
         self.promoted.setdefault(access, []).append(key)
 
-    def store(self, keys: Sequence[ChunkKey]) -> bool:
+    def write(self, keys: Sequence[ChunkKey]) -> bool:
         """Write chunks that are in CPU memory; False: they are dropped, as the tier is too slow."""
         if self._pressure is not None and not self._pressure.lets_store(self.now_ns):
             return False
@@ -217,13 +213,13 @@ class SecondaryTier:
             job.job = None
             self._threads.submit(job)
 
-        job.job = self._store.later(self.now_ns - self._store.now_ns, begin)
+        job.job = self.store.later(self.now_ns - self.store.now_ns, begin)
 
     @property
     def is_within_bounds(self) -> bool:
         """Whether the store has no more than fits, for checks."""
-        capacity = self._store.settings.capacity_pages
-        return capacity is None or self._store.num_pages <= capacity
+        capacity = self.store.settings.capacity_pages
+        return capacity is None or self.store.num_pages <= capacity
 
     # ---- time ----------------------------------------------------------------------------------
 
@@ -234,7 +230,7 @@ class SecondaryTier:
 
     def next_ns(self) -> int | None:
         """The earliest time at which something may be over; None: nothing is under way."""
-        store = self._store
+        store = self.store
         store.advance(store.now_ns)
         if self._threads.ended or self._lookups.answers:
             return store.now_ns

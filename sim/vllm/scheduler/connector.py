@@ -194,6 +194,7 @@ class Connector:
         loads: KV that comes from elsewhere; None: none does.
         fences: blocks that steps in flight may write into; None: they need no protection.
         looks_up: a waiting request without blocks is looked up elsewhere, too (`num_loadable`).
+        store: the store below CPU memory; None: there is none.
     """
 
     def __init__(self) -> None:
@@ -202,13 +203,13 @@ class Connector:
         self.frees_skipped_first = self.looks_up = False
         self.loads: KvLoads | None = None
         self.fences: BlockFences | None = None
+        self.store: Store | None = None
 
     def arrived(self, request: VllmRequest) -> None:
         """A request is new on this server."""
 
-    def share_store(self, shared: Store | None) -> Store | None:
+    def share_store(self, store: Store) -> None:
         """See `BaseScheduler.share_store`."""
-        return shared
 
     def num_loadable(self, request: VllmRequest, num_found: int) -> int | None:
         """With `looks_up`: tokens that are there behind the first ones, found here.

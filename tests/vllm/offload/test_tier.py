@@ -29,7 +29,7 @@ def tier(kind="fs", *, draw=lambda: 1.0, store=STORE, readers=1, writers=1):
 def with_chunks(below, *names, num_chunks=4):
     """Chunks of these names are there from the beginning."""
     for name in names:
-        below.store(keys(name, num_chunks))
+        below.write(keys(name, num_chunks))
     below.begin_decision(10**6)
     return below
 
@@ -68,7 +68,7 @@ def test_an_answer_holds_until_all_who_looked_are_over():
     for access in (first, second):
         below.look_up(keys(1, 1)[0], access)
     below.end_decision(now_ns)
-    below.store(keys(1, 1))
+    below.write(keys(1, 1))
     below.begin_decision(2 * now_ns)
     for over in (first, second):
         assert below.look_up(keys(1, 1)[0], second) is False
@@ -79,9 +79,9 @@ def test_an_answer_holds_until_all_who_looked_are_over():
 def test_threads_take_their_own_jobs_first():
     """While the writer writes, the reader reads twice, although a store waits for longer."""
     below, now_ns = with_chunks(tier(), 1, 2), 10**6
-    below.store(keys(3, 4))
+    below.write(keys(3, 4))
     promote(below, now_ns, 1)
-    below.store(keys(4, 4))
+    below.write(keys(4, 4))
     promote(below, now_ns, 2)
     # 40 ns for each load, and 80 ns for each store.
     assert ended(below, now_ns + 40) == [1]
@@ -111,7 +111,7 @@ def test_a_failed_read_keeps_what_came_before_it_in_files_alone(kind, num_done):
 def test_files_that_are_there_are_not_written_again():
     for kind, left_ns in (("fs", 0), ("obj", 80)):
         below = with_chunks(tier(kind), 1)
-        below.store(keys(1, 4))
+        below.write(keys(1, 4))
         assert ended(below, 10**6 + left_ns) == [1]
 
 
