@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
+
 from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.installed.scheduler import EngineScheduler
@@ -12,7 +14,7 @@ from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.single_type_manager import SingleTypeManager
 from sim.vllm.cache.sliding_window import ChunkedLocalAttentionManager
 from sim.vllm.offload.connector import OffloadConnector
-from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks, VllmRequest
+from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks, VllmRequest, block_ids
 from sim.vllm.scheduler.scheduler import VllmScheduler
 
 
@@ -84,16 +86,17 @@ def check_blocks(
     for rid, (kv, seq_len) in requests.items():
         require(bool(kv.tables) or not seq_len, f"{rid} has tokens in KV, but no blocks")
         for manager, table in zip(memory.managers, kv.tables, strict=False):
-            num_users.update([block for block in table.blocks if block != NULL])
+            blocks = table.blocks_from(0)
+            num_users.update([block for block in blocks if block != NULL])
             num_due += manager.num_blocks_to_allocate(table, Chunk(seq_len, seq_len, 1 << 62))
             _check_hashes(memory.pool, manager, table, rid, kv)
             require(
-                NULL not in table.blocks[manager.num_skipped(seq_len) :]
+                NULL not in blocks[manager.num_skipped(seq_len) :]
                 or _may_lack(manager, size),
                 f"{rid} lacks a block that its next token attends to",
             )
             num_needed = -(-seq_len // size)
-            has_more = in_lockstep and len(table.blocks) > num_needed
+            has_more = in_lockstep and len(blocks) > num_needed
             require(not has_more, f"{rid} has more blocks than it needs")
     num_reserved = memory.num_reserved_blocks
     require(
@@ -126,13 +129,14 @@ def _check_hashes(
     `Checkpoint` of sim.vllm.cache.single_type_manager.
     """
     before: int | None = None
-    for block, expected in zip(table.blocks, kv.hashes, strict=False):
-        found = pool.hash_of.get(block, expected ^ manager.salt) ^ manager.salt
+    blocks = table.blocks_from(0)
+    for block, expected in zip(blocks, kv.hashes.values.tolist(), strict=False):
+        found = (pool.hash_at(block) or expected ^ manager.salt) ^ manager.salt
         is_checkpoint = manager.spec.checkpoint_alignment > 0 and found == before
         require(found == expected or is_checkpoint, f"{rid}: a block has a wrong hash")
         before = expected
-    for block in table.blocks[len(kv.hashes) :]:
-        require(block not in pool.hash_of, f"{rid}: a block has a hash too early")
+    for block in blocks[len(kv.hashes) :]:
+        require(not pool.hash_at(block), f"{rid}: a block has a hash too early")
 
 
 def _check_users(pool: BlockPool, num_users: Counter[int], num_reserved: int) -> None:
@@ -146,12 +150,15 @@ def _check_users(pool: BlockPool, num_users: Counter[int], num_reserved: int) ->
     free_set = set(free)
     require(len(free_set) == len(free), "a block is free twice")
     require(num_users.keys().isdisjoint(free_set), "a free block is in use")
-    extra = {block: count - 1 for block, count in num_users.items() if count > 1}
-    require(extra == pool.extra_users, "the count of a block's users is wrong")
-    free_hashed = pool.hash_of.keys() & free_set
-    require(free_hashed == pool.free_hashed, "the set of free blocks with hashes is wrong")
-    require(pool.num_hashed_blocks == len(pool.hash_of), "the count of blocks with hashes is wrong")
-    require(pool.hash_of.keys() <= free_hashed | num_users.keys(), "a reserved block has a hash")
+    num_extra: list[int] = pool.extra_users.tolist()
+    for block, num_more in enumerate(num_extra):
+        require(num_more == max(num_users[block] - 1, 0), "the count of a block's users is wrong")
+    hashed = set(np.flatnonzero(pool.hash_of).tolist())
+    for block in hashed:
+        is_free = pool.num_free(block_ids([block])) > 0
+        require(is_free == (block in free_set), "what is known of a free block is wrong")
+    require(pool.num_hashed_blocks == len(hashed), "the count of blocks with hashes is wrong")
+    require(hashed <= free_set | num_users.keys(), "a reserved block has a hash")
     total = len(free) + len(num_users) + num_reserved
     require(
         total == pool.num_blocks,

@@ -20,7 +20,8 @@ from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens, Request, RequestTokens
 from sim.engine.running_batch import RunningBatch
 
-_UInt64 = NDArray[np.uint64]
+Hashes = NDArray[np.uint64]
+BlockIds = NDArray[np.int64]
 
 # Returns the tokens of a sequence from one position to another.
 TokenReader = Callable[[int, int], TokenIds]
@@ -30,9 +31,16 @@ _FIRST_TOKENS = 1024
 _FIRST_BLOCKS = 8
 _STEP = np.uint64(GOLDEN_RATIO)
 _ONE = np.uint64(1)
+_NO_HASHES: Final[Hashes] = np.empty(0, dtype=np.uint64)
+NO_BLOCKS: Final[BlockIds] = np.empty(0, dtype=np.int64)
 
 
-def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int) -> list[int]:
+def block_ids(blocks: list[int]) -> BlockIds:
+    """Block numbers as an array."""
+    return np.array(blocks, dtype=np.int64)
+
+
+def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int) -> Hashes:
     """Hashes of the prefixes that end with each of the given blocks.
 
     `token_ids` are of whole blocks; int64, shape [num_blocks * block_size]. `first` is the position
@@ -47,37 +55,54 @@ def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int)
     # For all first blocks of a prompt at once: numpy takes longer to begin than to compute a few.
     num_places = 1 << (first + num_blocks).bit_length()
     contents ^= _places(num_places)[first : first + num_blocks]
-    sums = np.add.accumulate(finalise(contents))
+    sums: Hashes = np.add.accumulate(finalise(contents))
     sums += np.uint64(before)
-    hashes: list[int] = sums.tolist()
-    return hashes
+    return sums
 
 
 @cache
-def _places(num_blocks: int) -> _UInt64:
+def _places(num_blocks: int) -> Hashes:
     """A number for the place of each of the first blocks of a sequence."""
     return finalise(np.arange(1, num_blocks + 1, dtype=np.uint64) * _STEP)
 
 
 @cache
-def _weights(block_size: int) -> _UInt64:
+def _weights(block_size: int) -> Hashes:
     """Odd multipliers, one for each token of a block."""
     return finalise(np.arange(1, block_size + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
 
 
-def extend_hashes(
-    hashes: list[int], read_tokens: TokenReader, num_blocks: int, block_size: int
-) -> None:
-    """Compute more hashes of a sequence's prefixes: a few at first, later as many as there are.
+class PrefixHashes:
+    """Hashes of a sequence's prefixes that end with each of its first blocks, as far as computed.
 
-    The new ones are appended to `hashes`, the known ones from the first block on. The sequence,
-    which `read_tokens` reads, has `num_blocks` full blocks, more than that.
+    Attributes:
+        values: one for each block; uint64, shape [num_blocks].
     """
-    first = len(hashes)
-    end = min(max(2 * first, _FIRST_TOKENS // block_size, _FIRST_BLOCKS), num_blocks)
-    before = hashes[-1] if hashes else 0
-    token_ids = read_tokens(first * block_size, end * block_size)
-    hashes += prefix_hashes(token_ids, block_size, first, before)
+
+    def __init__(self) -> None:
+        self.values: Hashes = _NO_HASHES
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def at(self, block: int) -> int:
+        """The hash of the prefix that ends with a block."""
+        return int(self.values[block])
+
+    def before(self, block: int) -> int:
+        """The hash of the prefix that ends where a block begins; 0: no prefix."""
+        return int(self.values[block - 1]) if block else 0
+
+    def extend(self, read_tokens: TokenReader, num_blocks: int, block_size: int) -> None:
+        """Compute more hashes: a few at first, later as many as there are.
+
+        The sequence, which `read_tokens` reads, has `num_blocks` full blocks, more than that.
+        """
+        first = len(self.values)
+        end = min(max(2 * first, _FIRST_TOKENS // block_size, _FIRST_BLOCKS), num_blocks)
+        token_ids = read_tokens(first * block_size, end * block_size)
+        more = prefix_hashes(token_ids, block_size, first, self.before(first))
+        self.values = np.concatenate([self.values, more]) if first else more
 
 
 # Stands in a table where the layers need no block (vLLM's null block).
@@ -96,7 +121,7 @@ class CacheHit(NamedTuple):
     """
 
     num_tokens: int
-    blocks: list[list[int]]
+    blocks: list[BlockIds]
     longest: int
 
 
@@ -121,7 +146,7 @@ class BlockTable:
 
     Attributes:
         blocks: in order of its tokens; `NULL` where the layers need none. Without blocks that are
-            only reserved for decode steps.
+            only reserved for decode steps, and those that the table keeps elsewhere.
         number: the request's admission number. Of equal blocks that become full with one decision,
             the one of the smaller number is found.
         num_cached: the first `num_cached` blocks are done with: found, or cached, or not worth it.
@@ -131,6 +156,15 @@ class BlockTable:
         self.blocks: list[int] = []
         self.number = number
         self.num_cached = 0
+
+    @property
+    def num_blocks(self) -> int:
+        """Places in the table."""
+        return len(self.blocks)
+
+    def blocks_from(self, place: int) -> list[int]:
+        """The blocks from a place on."""
+        return self.blocks[place:]
 
 
 class RequestBlocks(RequestTokens):
@@ -149,7 +183,7 @@ class RequestBlocks(RequestTokens):
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         super().__init__(prompt, outputs)
         self.tables: list[BlockTable] = []
-        self.hashes: list[int] = []
+        self.hashes = PrefixHashes()
         self.junction = 0
         self.prompt_len = self._prompt_len
         self.catch_up: Callable[[], None] | None = None
@@ -165,7 +199,7 @@ class RequestBlocks(RequestTokens):
     def hash_blocks(self, num_blocks: int, block_size: int) -> None:
         """Compute the hashes of at least the first `num_blocks` blocks; their tokens are known."""
         while len(self.hashes) < num_blocks:
-            extend_hashes(self.hashes, self.ids, num_blocks, block_size)
+            self.hashes.extend(self.ids, num_blocks, block_size)
 
     def last_token(self, block: int, block_size: int) -> int:
         """The last token of a block of the prompt; `ANY_TOKEN` for an output token."""

@@ -5,10 +5,9 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.block_pool import FreedGroup
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.check import check_blocks
-from sim.vllm.request import Chunk, RequestBlocks
+from sim.vllm.request import NO_BLOCKS, Chunk, RequestBlocks
 
 
 def two_requests():
@@ -43,7 +42,7 @@ def use_a_free_block(kv, requests):
 
 
 def forget_a_user(kv, requests):
-    del kv.pool.extra_users[0]
+    kv.pool.extra_users[0] = 0
 
 
 def forget_a_request(kv, requests):
@@ -67,7 +66,7 @@ def hash_one_block_more(kv, requests):
 
 
 def free_a_block_twice(kv, requests):
-    kv.pool._free.append(FreedGroup(kv.pool.queued_blocks()[:1]))
+    kv.pool._free.append(kv.pool.queued_blocks()[:1], NO_BLOCKS)
 
 
 def forget_a_free_block(kv, requests):
@@ -75,7 +74,7 @@ def forget_a_free_block(kv, requests):
 
 
 def call_a_used_block_free(kv, requests):
-    kv.pool.free_hashed.add(0)
+    kv.pool._free.group_of[0] = 1
 
 
 def hash_a_reserved_block(kv, requests):
@@ -84,7 +83,7 @@ def hash_a_reserved_block(kv, requests):
 
 
 def forget_a_hash(kv, requests):
-    del kv.pool.block_of_hash[kv.pool.hash_of[1]]
+    del kv.pool.block_of_hash[kv.pool.hash_at(1)]
 
 
 BREACHES = [
@@ -98,7 +97,7 @@ BREACHES = [
     (hash_one_block_more, "a: a block has a hash too early"),
     (free_a_block_twice, "a block is free twice"),
     (forget_a_free_block, "the count of free blocks is wrong"),
-    (call_a_used_block_free, "the set of free blocks with hashes is wrong"),
+    (call_a_used_block_free, "what is known of a free block is wrong"),
     (hash_a_reserved_block, "a reserved block has a hash"),
     (forget_a_hash, "the count of blocks with hashes is wrong"),
 ]

@@ -11,27 +11,52 @@ So the queue of free blocks has one entry for all blocks that were freed togethe
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import BlockKeys
 from sim.engine.page_pool import CacheListener
-from sim.vllm.request import RequestBlocks
+from sim.vllm.request import NO_BLOCKS, BlockIds, Hashes, RequestBlocks, block_ids
 
 
 class FreedGroup:
-    """Blocks that one request freed together.
+    """Blocks that one request freed together, those without hashes before the others.
 
     Attributes:
-        blocks: block numbers; the first is allocated first.
-        num_plain: the first `num_plain` blocks have no hashes, so nobody else uses them.
+        number: groups are numbered by age, from 1.
+        plain: blocks that had no hash when they were freed; the first is allocated first.
+        num_plain: the first `num_plain` of them still have none, so nobody else uses them.
+        hashed: the others, behind them.
         num_dequeued: entries at the front that have left the queue, stale ones included.
     """
 
-    def __init__(self, blocks: list[int], num_plain: int = 0) -> None:
-        self.blocks = blocks
-        self.num_plain = num_plain
+    def __init__(self, number: int, plain: list[int], hashed: BlockIds) -> None:
+        self.number = number
+        self.plain = plain
+        self.num_plain = len(plain)
+        self.hashed = hashed
         self.num_dequeued = 0
+        self._rest: BlockIds | None = None
+
+    def __len__(self) -> int:
+        return len(self.plain) + len(self.hashed)
+
+    def rest(self) -> BlockIds:
+        """The entries behind the first `num_plain`."""
+        if self.num_plain == len(self.plain):
+            return self.hashed
+        return np.concatenate([block_ids(self.plain[self.num_plain :]), self.hashed])
+
+    def dequeue_rest(self, max_entries: int) -> BlockIds:
+        """Remove up to `max_entries` of these entries; all before them are gone."""
+        if self._rest is None:
+            self._rest = self.rest()
+        start = self.num_dequeued - self.num_plain
+        entries = self._rest[start : start + max_entries]
+        self.num_dequeued += len(entries)
+        return entries
 
 
 class FreeBlockQueue:
@@ -40,22 +65,25 @@ class FreeBlockQueue:
     A block that a request uses again while it is free stays in its group as a stale entry, which is
     skipped later. Blocks whose contents nobody can find may go to the front of the queue instead.
     The last of them is taken first, and none can be used again before it is taken.
+
+    Attributes:
+        group_of: by block, the number of the group in which it is free; 0: it is in none, or has no
+            hash. One place more, for `NULL`.
     """
 
     def __init__(self, num_blocks: int) -> None:
+        self.group_of: NDArray[np.int64] = np.zeros(num_blocks + 1, dtype=np.int64)
         self._num_blocks = num_blocks
         self._num_ever_used = 0
         self._num_free = num_blocks
         self._first: list[int] = []
         self._groups: deque[FreedGroup] = deque()
-        # By block: how many of its entries are stale. A block that is freed, used again and freed
-        # again has two entries, and the older one is stale.
-        self._num_stale: dict[int, int] = {}
+        self._num_groups = 0
 
     def __len__(self) -> int:
         return self._num_free
 
-    def take(self, num_blocks: int) -> tuple[list[int], list[int]]:
+    def take(self, num_blocks: int) -> tuple[list[int], BlockIds]:
         """Remove the first `num_blocks` blocks of the queue.
 
         Returns these blocks, and those of them that may have hashes.
@@ -73,66 +101,55 @@ class FreeBlockQueue:
         unused = self._num_ever_used
         self._num_ever_used = min(unused + num_blocks - len(taken), self._num_blocks)
         taken += range(unused, self._num_ever_used)
-        may_have_hashes: list[int] = []
+        may_have_hashes = NO_BLOCKS
         while len(taken) < num_blocks:
             group = self._groups[0]
             if group.num_dequeued < group.num_plain:
                 end = min(group.num_dequeued + num_blocks - len(taken), group.num_plain)
-                taken += group.blocks[group.num_dequeued : end]
+                taken += group.plain[group.num_dequeued : end]
                 group.num_dequeued = end
             else:
-                others = self._dequeue(group, num_blocks - len(taken))
-                taken += others
-                may_have_hashes += others
-            if group.num_dequeued == len(group.blocks):
+                entries = group.dequeue_rest(num_blocks - len(taken))
+                others = entries[self.group_of[entries] == group.number]
+                self.group_of[others] = 0
+                taken += others.tolist()
+                may_have_hashes = (
+                    np.concatenate([may_have_hashes, others]) if len(may_have_hashes) else others
+                )
+            if group.num_dequeued == len(group):
                 self._groups.popleft()
         return taken, may_have_hashes
 
-    def _dequeue(self, group: FreedGroup, max_entries: int) -> list[int]:
-        """Remove up to `max_entries` entries of a group; returns those not stale."""
-        start = group.num_dequeued
-        entries = group.blocks[start : start + max_entries]
-        group.num_dequeued = start + len(entries)
-        if self._num_stale and not self._num_stale.keys().isdisjoint(entries):
-            return [block for block in entries if not self._drop_stale(block)]
-        return entries
+    def append(self, plain: list[int], hashed: BlockIds) -> FreedGroup:
+        """Add blocks that were freed together at the end; none of them may be in the queue.
 
-    def _drop_stale(self, block: int) -> bool:
-        """Returns whether this entry of a block is stale; if it is, it is no longer counted."""
-        num_stale = self._num_stale.get(block, 0)
-        if num_stale > 1:
-            self._num_stale[block] = num_stale - 1
-        elif num_stale:
-            del self._num_stale[block]
-        return num_stale > 0
-
-    def append(self, group: FreedGroup) -> None:
-        """Add blocks that were freed together at the end; none of them may be in the queue."""
-        if group.blocks:
-            self._num_free += len(group.blocks)
+        `plain` have no hashes, and come first.
+        """
+        self._num_groups += 1
+        group = FreedGroup(self._num_groups, plain, hashed)
+        if len(group):
+            self._num_free += len(group)
+            self.group_of[hashed] = group.number
             self._groups.append(group)
+        return group
 
     def put_first(self, blocks: list[int]) -> None:
         """Add blocks at the front, the last of them first; none of them may be in the queue."""
         self._num_free += len(blocks)
         self._first += blocks
 
-    def remove(self, blocks: Collection[int]) -> None:
-        """Remove free blocks that are in groups, where their entries become stale."""
+    def remove(self, blocks: BlockIds) -> None:
+        """Remove free blocks with hashes, whose entries in their groups become stale."""
         self._num_free -= len(blocks)
-        for block in blocks:
-            self._num_stale[block] = self._num_stale.get(block, 0) + 1
+        self.group_of[blocks] = 0
 
     def as_list(self) -> list[int]:
         """All free blocks in the order of the queue; for tests and checks."""
         blocks = [*reversed(self._first), *range(self._num_ever_used, self._num_blocks)]
-        num_stale = dict(self._num_stale)
         for group in self._groups:
-            for block in group.blocks[group.num_dequeued :]:
-                if num_stale.get(block, 0):
-                    num_stale[block] -= 1
-                else:
-                    blocks.append(block)
+            blocks += group.plain[group.num_dequeued : group.num_plain]
+            entries = group.rest()[max(group.num_dequeued - group.num_plain, 0) :]
+            blocks += entries[self.group_of[entries] == group.number].tolist()
         return blocks
 
 
@@ -189,31 +206,41 @@ class BlockEvents:
 # (number of the decision that filled the block, admission number of the request that filled it,
 # block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.
 HashedBlock = tuple[int, int, int]
-# Returns the `HashedBlock` of a block number.
-Origin = Callable[[int], HashedBlock]
 
 
 class BlockPool:
     """Blocks 0 to num_blocks - 1. The null block, which vLLM never allocates, is not counted.
 
+    What is known of blocks is in arrays by block, with one place more, for `NULL`.
+
     Attributes:
+        hash_of: hashes of the blocks; 0: none. uint64, shape [num_blocks + 1], as all arrays.
         block_of_hash: for each hash, the block that is found by it.
         equal_blocks: for each hash that several blocks have, all of them, sorted. vLLM does not
             merge equal blocks (there: `cached_block_hash_to_block`).
-        extra_users: for each block that several requests use, the number of users beyond the first.
+        is_second: an equal block is found instead of this one.
+        extra_users: the number of users beyond the first.
+        number_of: the admission number of the request that filled a block with a hash.
+        path_of: of a block with a hash, the admission number of the latest request that has used
+            it. What follows in its table is likely to be looked for next.
+        is_waited_behind: blocks without a hash may follow (`PrefixIndex`).
         events: tells a listener of full blocks; None: nobody listens.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self.hash_of: dict[int, int] = {}
+        self.hash_of: Hashes = np.zeros(num_blocks + 1, dtype=np.uint64)
         self.block_of_hash: dict[int, int] = {}
         self.equal_blocks: dict[int, list[HashedBlock]] = {}
-        self.free_hashed: set[int] = set()
-        self.extra_users: dict[int, int] = {}
+        self.is_second: NDArray[np.bool_] = np.zeros(num_blocks + 1, dtype=np.bool_)
+        self.extra_users: NDArray[np.int64] = np.zeros(num_blocks + 1, dtype=np.int64)
+        self.path_of: NDArray[np.int64] = np.zeros(num_blocks + 1, dtype=np.int64)
+        self.is_waited_behind: NDArray[np.bool_] = np.zeros(num_blocks + 1, dtype=np.bool_)
         self.events: BlockEvents | None = None
         self._free = FreeBlockQueue(num_blocks)
-        self._origin_of: dict[int, Origin] = {}
+        # The number of the decision that filled a block.
+        self._full_at: NDArray[np.int64] = np.zeros(num_blocks + 1, dtype=np.int64)
+        self.number_of: NDArray[np.int64] = np.zeros(num_blocks + 1, dtype=np.int64)
 
     @property
     def num_free_blocks(self) -> int:
@@ -230,30 +257,50 @@ class BlockPool:
 
     # ---- hashes --------------------------------------------------------------------------------
 
+    def hash_at(self, block: int) -> int:
+        """The hash of a block; 0: it has none."""
+        return int(self.hash_of[block])
+
     def add_hashes(
-        self, hashes: list[int], blocks: list[int], origin: Origin, *, are_free: bool
+        self,
+        hashes: Hashes,
+        blocks: BlockIds,
+        full_at: "NDArray[np.int64] | int",
+        number: int,
+        group: FreedGroup | None = None,
     ) -> None:
         """Make blocks findable by their hashes.
 
-        `hashes` are all different; the blocks, in the same order, have none yet. `origin` tells
-        which decision and which request filled a block. `are_free`: no request uses the blocks.
+        `hashes` are all different; the blocks, in the same order, have none yet. They were filled
+        at the decisions `full_at`, by the request with this admission number. `group`: no request
+        uses the blocks, which were freed together; None: one does.
         """
-        self.hash_of.update(zip(blocks, hashes, strict=True))
-        self._origin_of.update(dict.fromkeys(blocks, origin))
-        if are_free:
-            self.free_hashed.update(blocks)
-        if self.block_of_hash.keys().isdisjoint(hashes):
-            self.block_of_hash.update(zip(hashes, blocks, strict=True))
+        self.hash_of[blocks] = hashes
+        self._full_at[blocks] = full_at
+        self.number_of[blocks] = self.path_of[blocks] = number
+        if group is not None:
+            self._free.group_of[blocks] = group.number
+        found: dict[int, int] = dict(zip(hashes.tolist(), blocks.tolist(), strict=True))
+        if self.block_of_hash.keys().isdisjoint(found):
+            self.block_of_hash.update(found)
             return
-        for block_hash, block in zip(hashes, blocks, strict=True):
+        for block_hash, block in found.items():
             known = self.block_of_hash.setdefault(block_hash, block)
             if known != block:
-                same = self.equal_blocks.get(block_hash) or [self._origin_of[known](known)]
-                insort(same, origin(block))
+                same = self.equal_blocks.get(block_hash) or [self._hashed(known)]
+                insort(same, self._hashed(block))
                 self._set_equal(block_hash, same)
 
+    def _hashed(self, block: int) -> HashedBlock:
+        return int(self._full_at[block]), int(self.number_of[block]), block
+
     def _set_equal(self, block_hash: int, same: list[HashedBlock]) -> None:
-        self.block_of_hash[block_hash] = same[0][2]
+        """Several blocks have a hash, or had: `same` are left."""
+        first, before = same[0][2], self.block_of_hash[block_hash]
+        self.block_of_hash[block_hash] = first
+        self.is_waited_behind[first] |= self.is_waited_behind[before]
+        for place, hashed in enumerate(same):
+            self.is_second[hashed[2]] = place > 0
         if len(same) > 1:
             self.equal_blocks[block_hash] = same
         else:
@@ -261,18 +308,20 @@ class BlockPool:
 
     def drop_hash(self, block: int) -> None:
         """A block's contents are replaced: its old hash no longer finds it."""
-        if block in self.hash_of:
-            self._drop_hashes([block])
+        if self.hash_of[block]:
+            self._drop_hashes(block_ids([block]))
 
-    def _drop_hashes(self, blocks: list[int]) -> None:
-        hashes = [self.hash_of.pop(block) for block in blocks]
-        for block in blocks:
-            del self._origin_of[block]
-        self.free_hashed.difference_update(blocks)
+    def _drop_hashes(self, blocks: BlockIds) -> None:
+        hashes: list[int] = self.hash_of[blocks].tolist()
         if self.equal_blocks.keys().isdisjoint(hashes):
             for block_hash in hashes:
                 del self.block_of_hash[block_hash]
-            return
+        else:
+            self._drop_equal(hashes, blocks.tolist())
+        self.hash_of[blocks] = 0
+        self.is_second[blocks] = self.is_waited_behind[blocks] = False
+
+    def _drop_equal(self, hashes: list[int], blocks: list[int]) -> None:
         for block_hash, block in zip(hashes, blocks, strict=True):
             same = self.equal_blocks.get(block_hash)
             if same is None:
@@ -288,46 +337,39 @@ class BlockPool:
         Raises InvariantError: fewer blocks are free.
         """
         taken, may_have_hashes = self._free.take(num_blocks)
-        if may_have_hashes and not self.hash_of.keys().isdisjoint(may_have_hashes):
-            self._drop_hashes([block for block in may_have_hashes if block in self.hash_of])
+        if len(may_have_hashes):
+            hashed = may_have_hashes[self.hash_of[may_have_hashes] != 0]
+            if len(hashed):
+                self._drop_hashes(hashed)
         if self.events is not None:
             self.events.taken(taken)
         return taken
 
-    def num_free(self, found: Iterable[int]) -> int:
+    def num_free(self, found: BlockIds) -> int:
         """How many of these hashed blocks are free; `touch` takes them from `num_free_blocks`."""
-        return len(self.free_hashed.intersection(found))
+        return int(np.count_nonzero(self._free.group_of[found])) if len(found) else 0
 
-    def touch(self, found: list[int]) -> None:
+    def touch(self, found: BlockIds) -> None:
         """Add one request as a user of these hashed blocks."""
-        free = self.free_hashed.intersection(found)
-        if free:
-            self.free_hashed -= free
+        if not len(found):
+            return
+        is_free = self._free.group_of[found] != 0
+        free = found[is_free]
+        if len(free):
             self._free.remove(free)
         if len(free) < len(found):
-            for block in found:
-                if block not in free:
-                    self.extra_users[block] = self.extra_users.get(block, 0) + 1
+            self.extra_users[found[~is_free]] += 1
 
-    def free_in_order(self, blocks: list[int], num_hashed: int) -> FreedGroup:
+    def free_in_order(self, hashed: BlockIds, plain: list[int]) -> FreedGroup:
         """Remove one request as a user of its blocks; returns those that are free now.
 
         The last block will be allocated first, so that the beginning of a prompt stays findable
         longest.
 
-        `blocks` are all of the request, in order of its tokens; the first `num_hashed` have hashes,
-        and may have other users.
+        `hashed` and then `plain` are all blocks of the request, in order of its tokens; `hashed`
+        have hashes, and may have other users.
         """
-        freed, hashed = blocks[num_hashed:], blocks[:num_hashed]
-        freed.reverse()
-        hashed.reverse()
-        if not self.extra_users.keys().isdisjoint(hashed):
-            hashed = [block for block in hashed if not self._drop_extra_user(block)]
-        self.free_hashed.update(hashed)
-        freed += hashed
-        group = FreedGroup(freed, len(blocks) - num_hashed)
-        self._free.append(group)
-        return group
+        return self._free.append(plain[::-1], self._without_users(hashed[::-1]))
 
     def free_uncached(self, blocks: list[int]) -> None:
         """Free blocks of a request that nobody can find; they will be allocated first."""
@@ -338,24 +380,20 @@ class BlockPool:
 
         `uncached_first`: those without hashes are allocated before all others.
         """
-        if self.extra_users:
-            blocks = [block for block in blocks if not self._drop_extra_user(block)]
-        hashed = [block for block in blocks if block in self.hash_of]
-        self.free_hashed.update(hashed)
-        if not uncached_first:
-            self._free.append(FreedGroup(blocks))
-            return
-        if len(hashed) < len(blocks):
-            others = [block for block in blocks if block not in self.hash_of]
-            others.reverse()
-            self._free.put_first(others)
-        self._free.append(FreedGroup(hashed))
+        freed = self._without_users(block_ids(blocks))
+        if uncached_first:
+            has_hash = self.hash_of[freed] != 0
+            self._free.put_first(freed[~has_hash][::-1].tolist())
+            freed = freed[has_hash]
+        self._free.append([], freed)
 
-    def _drop_extra_user(self, block: int) -> bool:
-        """Returns whether the block has other users; if it has, one user less is counted."""
-        num_extra = self.extra_users.get(block, 0)
-        if num_extra > 1:
-            self.extra_users[block] = num_extra - 1
-        elif num_extra:
-            del self.extra_users[block]
-        return num_extra > 0
+    def _without_users(self, blocks: BlockIds) -> BlockIds:
+        """Those of the blocks that have no other users; of the rest, one user less is counted."""
+        if not len(blocks):
+            return blocks
+        num_extra = self.extra_users[blocks]
+        if not num_extra.any():
+            return blocks
+        self.extra_users[blocks[num_extra > 0]] -= 1
+        left: BlockIds = blocks[num_extra == 0]
+        return left

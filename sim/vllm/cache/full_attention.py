@@ -13,50 +13,73 @@ another request meanwhile is left out.
 
 from typing import Any
 
+import numpy as np
+
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
-from sim.vllm.cache.block_pool import BlockPool, FreedGroup, HashedBlock
+from sim.vllm.cache.block_pool import BlockPool, FreedGroup
 from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec, SingleTypeManager
-from sim.vllm.request import ANY_TOKEN, BlockTable, RequestBlocks, extend_hashes
+from sim.vllm.request import (
+    ANY_TOKEN,
+    NO_BLOCKS,
+    BlockIds,
+    BlockTable,
+    Hashes,
+    RequestBlocks,
+    block_ids,
+)
 
 
 class FullAttentionTable(BlockTable):
     """The object outlives the request: blocks keep their contents until they are allocated again.
 
-    Of the attributes of all tables, `num_cached` counts the full blocks, found ones included.
+    Of the attributes of all tables, `num_cached` counts the full blocks, found ones included, and
+    `blocks` are those behind `hashed`.
 
     Attributes:
-        hashes: hashes of the request's prefixes, as far as they are computed; its own list.
-        num_hashed: the first `num_hashed` blocks can be found in the pool.
+        hashes: hashes of the request's prefixes, as far as they are computed.
+        hashed: the first blocks, as far as they can be found in the pool.
         full_at: for each block that the request filled, in order, the number of the decision at
             which the block became full. Blocks that the request found in the cache are left out.
     """
 
-    def __init__(self, kv: RequestBlocks, found: list[int], number: int) -> None:
+    def __init__(self, kv: RequestBlocks, found: BlockIds, number: int) -> None:
         """Start with the blocks that an admitted request found; all of them have hashes."""
         super().__init__(number)
-        self.blocks = found
         self.hashes = kv.hashes
-        self.num_cached = self.num_hashed = len(found)
+        self.hashed = found
+        self.num_cached = self._num_found = len(found)
         self.full_at: list[int] = []
         self._kv: RequestBlocks | None = kv
         # Of an ended request: its tokens from `_kept_from` on, as far as they may be hashed.
         self._kept: TokenSequence | None = None
         self._kept_from = 0
-        self._freed: FreedGroup | None = None
+        self.group: FreedGroup | None = None
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.hashed) + len(self.blocks)
+
+    def blocks_from(self, place: int) -> list[int]:
+        num_hashed = len(self.hashed)
+        if place >= num_hashed:
+            return self.blocks[place - num_hashed :]
+        first: list[int] = self.hashed[place:].tolist()
+        return first + self.blocks
 
     @property
     def parent(self) -> int:
         """Hash of the prefix that ends where the blocks without hashes start; 0: no prefix."""
-        return self.hashes[self.num_hashed - 1] if self.num_hashed else 0
+        return self.hashes.before(len(self.hashed))
 
     def last_token(self, block_size: int) -> int:
         """The last token of the first block without a hash; `ANY_TOKEN`: it may be any."""
+        num_hashed = len(self.hashed)
         if self._kv is not None:
-            return self._kv.last_token(self.num_hashed, block_size)
-        if self.num_intact <= self.num_hashed:
+            return self._kv.last_token(num_hashed, block_size)
+        if self.num_intact <= num_hashed:
             return ANY_TOKEN
-        end = (self.num_hashed + 1) * block_size
+        end = (num_hashed + 1) * block_size
         return int(self._read(end - 1, end)[0])
 
     @property
@@ -65,48 +88,48 @@ class FullAttentionTable(BlockTable):
 
         Freed blocks are allocated again from the last to the first.
         """
-        if self._freed is None:
+        if self.group is None:
             return self.num_cached
-        return min(self.num_cached, len(self.blocks) - self._freed.num_dequeued)
-
-    @property
-    def is_freed(self) -> bool:
-        return self._freed is not None
+        return min(self.num_cached, self.num_blocks - self.group.num_dequeued)
 
     @property
     def is_exhausted(self) -> bool:
         """No block is left to hash, and none will come."""
-        return self._freed is not None and self.num_intact <= self.num_hashed
+        return self.group is not None and self.num_intact <= len(self.hashed)
 
-    def hash_next(self, block_size: int) -> tuple[int, int]:
-        """Hash the next few full blocks; returns where they begin and end in `blocks`."""
+    def hash_next(self, pool: BlockPool, block_size: int, salt: int) -> list[int]:
+        """Hash the next few full blocks, so that the pool finds them.
+
+        Returns their hashes, without the `salt` that the pool knows them by.
+        """
         if self._kv is not None and self._kv.catch_up is not None:
             self._kv.catch_up()
-        first, end = self.num_hashed, self.num_intact
+        first, end = len(self.hashed), self.num_intact
         if first >= end:
-            return first, first
+            return []
         if len(self.hashes) <= first:
-            extend_hashes(self.hashes, self._read, end, block_size)
+            self.hashes.extend(self._read, end, block_size)
         end = min(end, len(self.hashes))
-        self.num_hashed = end
-        if self._freed is not None:
-            self._freed.num_plain = len(self.blocks) - end
-        return first, end
-
-    def origin(self, block: int) -> HashedBlock:
-        """When, and by which request, one of the blocks was filled; not for found blocks."""
-        num_found = self.num_cached - len(self.full_at)
-        return self.full_at[self.blocks.index(block) - num_found], self.number, block
+        blocks, hashes = block_ids(self.blocks[: end - first]), self.hashes.values[first:end]
+        del self.blocks[: end - first]
+        self.hashed = np.concatenate([self.hashed, blocks])
+        if self.group is not None:
+            self.group.num_plain = len(self.blocks)
+        full_at = block_ids(self.full_at[first - self._num_found : end - self._num_found])
+        salted = hashes ^ np.uint64(salt) if salt else hashes
+        pool.add_hashes(salted, blocks, full_at, self.number, self.group)
+        listed: list[int] = hashes.tolist()
+        return listed
 
     def freed(self, group: FreedGroup, block_size: int) -> None:
         """The request has freed its blocks; the queue of free blocks has them as `group`."""
-        self._freed = group
+        self.group = group
         self.keep_tokens(block_size)
 
     def keep_tokens(self, block_size: int) -> None:
         """The request ends, or is preempted: its tokens are kept here."""
         if self._kv is not None:
-            start, end = self.num_hashed * block_size, self.num_cached * block_size
+            start, end = len(self.hashed) * block_size, self.num_cached * block_size
             if start < end:
                 self._kept, self._kept_from = self._kv.part(start, end), start
             self._kv = None
@@ -122,7 +145,6 @@ class FullAttentionTable(BlockTable):
 # Exhausted entries are dropped when the index has more entries than this number plus twice the
 # number that was kept the last time.
 _MOST_EXHAUSTED = 256
-_MOST_AT_ONCE = 64
 
 
 class PrefixIndex:
@@ -142,12 +164,38 @@ class PrefixIndex:
         # Hashes of first blocks, salted, by their last token; those of evicted blocks included.
         self._begins: dict[int, set[int]] = {}
         self._most_begins = _MOST_EXHAUSTED
+        # By admission number, whatever the pool's `path_of` may name; some that it does not, too.
+        self._paths: dict[int, FullAttentionTable] = {}
+        self._most_paths = _MOST_EXHAUSTED
 
-    def add(self, unhashed: FullAttentionTable) -> None:
-        """Add the blocks that a request has filled or will fill."""
-        by_token = self._unhashed.get(unhashed.parent)
+    def admit(self, kv: RequestBlocks, found: BlockIds, number: int) -> FullAttentionTable:
+        """Add the blocks that a request has found, and has filled or will fill."""
+        table = FullAttentionTable(kv, found, number)
+        self._pool.path_of[found] = number
+        self._note_path(table)
+        self._add(table)
+        return table
+
+    def _note_path(self, table: FullAttentionTable) -> None:
+        self._paths[table.number] = table
+        if len(self._paths) > self._most_paths:
+            kept = {number: each for number, each in self._paths.items() if self._is_path(each)}
+            self._paths = kept
+            self._most_paths = 2 * len(kept) + _MOST_EXHAUSTED
+
+    def _is_path(self, table: FullAttentionTable) -> bool:
+        """Whether a block may name the table."""
+        return table.group is None or bool(
+            (self._pool.path_of[table.hashed] == table.number).any()
+            or (self._pool.number_of[table.hashed] == table.number).any()
+        )
+
+    def _add(self, unhashed: FullAttentionTable) -> None:
+        parent = unhashed.parent
+        by_token = self._unhashed.get(parent)
         if by_token is None:
-            by_token = self._unhashed[unhashed.parent] = {}
+            by_token = self._unhashed[parent] = {}
+            self._note_waiting([parent])
         token = unhashed.last_token(self._block_size)
         same = by_token.get(token)
         if same is None:
@@ -158,46 +206,68 @@ class PrefixIndex:
         if self._num_unhashed > self._most_unhashed:
             self._drop_exhausted()
 
-    def find(self, kv: RequestBlocks, most: int) -> list[int]:
+    def _note_waiting(self, prefixes: list[int]) -> None:
+        """Blocks without a hash may follow these prefixes."""
+        for prefix in prefixes:
+            block = self._pool.block_of_hash.get(prefix ^ self._salt)
+            if block is not None:
+                self._pool.is_waited_behind[block] = True
+
+    def find(self, kv: RequestBlocks, most: int) -> BlockIds:
         """The first blocks of a request's tokens, up to the first that is not cached.
 
         At most `most`. More of the request's hashes are computed when they are needed.
         """
-        hashes, size = kv.hashes, self._block_size
-        block_of_hash, unhashed = self._pool.block_of_hash, self._unhashed
-        found: list[int] = []
-        while len(found) < most:
-            first = len(found)
-            parent = hashes[first - 1] if first else 0
-            if parent in unhashed:
-                self._hash_after(parent, kv.last_token(first, size))
-            if first == len(hashes):
-                if first == 0 and not self._may_begin(kv.last_token(0, size)):
+        hashes, size, block_of_hash = kv.hashes, self._block_size, self._pool.block_of_hash
+        found: list[BlockIds] = []
+        place = 0
+        while place < most:
+            parent = hashes.before(place)
+            if parent in self._unhashed:
+                self._hash_after(parent, kv.last_token(place, size))
+            if place == len(hashes):
+                if place == 0 and not self._may_begin(kv.last_token(0, size)):
                     break
-                extend_hashes(hashes, kv.ids, most, size)
-            # Many at a time, up to a block that is not cached or a prefix after which to hash.
-            wanted = hashes[first : min(first + _MOST_AT_ONCE, most)]
-            salted = [each ^ self._salt for each in wanted] if self._salt else wanted
-            blocks = list(map(block_of_hash.get, salted))
-            num_found = blocks.index(None) if None in blocks else len(blocks)
-            if not unhashed.keys().isdisjoint(wanted[:num_found]):
-                num_found = 1 + next(i for i, end in enumerate(wanted) if end in unhashed)
-            elif num_found < len(blocks):
-                most = first + num_found
-            found += [block for block in blocks[:num_found] if block is not None]
-        return found
+                hashes.extend(kv.ids, most, size)
+            block = block_of_hash.get(hashes.at(place) ^ self._salt)
+            if block is None:
+                break
+            follow = self._follow(block, place, hashes.values[place:most])
+            found.append(follow)
+            place += len(follow)
+        if not found:
+            return NO_BLOCKS
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
-    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
+    def _follow(self, block: int, place: int, wanted: Hashes) -> BlockIds:
+        """The blocks at `place` and behind it that have the hashes `wanted`, as far as one table.
+
+        `block` is the first of them. They end with one behind which others may have to be hashed.
+        """
+        pool = self._pool
+        path = self._paths.get(int(pool.path_of[block]))
+        if path is None or len(path.hashed) <= place or path.hashed[place] != block:
+            path = self._paths[int(pool.number_of[block])]
+        blocks = path.hashed[place : place + len(wanted)]
+        wanted = wanted[: len(blocks)]
+        ends = pool.hash_of[blocks] != (wanted ^ np.uint64(self._salt) if self._salt else wanted)
+        if pool.equal_blocks:
+            ends |= pool.is_second[blocks]
+        ends[1:] |= pool.is_waited_behind[blocks[:-1]]
+        return blocks[: int(ends.argmax())] if ends.any() else blocks
+
+    def may_find_more(self, kv: RequestBlocks, found: BlockIds) -> bool:
         """Whether a running request may fill blocks that continue a prefix, or part of it.
 
-        `kv` looks for the prefix, of which `find` has just found `num_found` blocks.
+        `kv` looks for the prefix, of which `find` has just found these blocks.
         """
-        for index, parent in enumerate((0, *kv.hashes[:num_found])):
-            by_token = self._unhashed.get(parent)
+        waited: list[int] = (np.flatnonzero(self._pool.is_waited_behind[found]) + 1).tolist()
+        for place in [0, *waited]:
+            by_token = self._unhashed.get(kv.hashes.before(place))
             if by_token is None:
                 continue
-            for token in _alike(by_token, kv.last_token(index, self._block_size)):
-                if any(not each.is_freed for each in by_token.get(token, ())):
+            for token in _alike(by_token, kv.last_token(place, self._block_size)):
+                if any(each.group is None for each in by_token.get(token, ())):
                     return True
         return False
 
@@ -221,15 +291,15 @@ class PrefixIndex:
         self._num_unhashed -= sum([len(continuing) for _, continuing in taken])
         for token, continuing in taken:
             for unhashed in continuing:
-                first, end = unhashed.hash_next(self._block_size)
-                hashes, blocks = unhashed.hashes[first:end], unhashed.blocks[first:end]
-                if self._salt:
-                    hashes = [each ^ self._salt for each in hashes]
-                pool.add_hashes(hashes, blocks, unhashed.origin, are_free=unhashed.is_freed)
-                if parent == 0 and hashes:
-                    self._begins.setdefault(token, set()).add(hashes[0])
+                hashes = unhashed.hash_next(pool, self._block_size, self._salt)
+                if hashes:
+                    self._note_path(unhashed)
+                    if parent == 0:
+                        self._begins.setdefault(token, set()).add(hashes[0] ^ self._salt)
+                    if not self._unhashed.keys().isdisjoint(hashes):
+                        self._note_waiting([each for each in hashes if each in self._unhashed])
                 if not unhashed.is_exhausted:
-                    self.add(unhashed)
+                    self._add(unhashed)
         if len(self._begins) > self._most_begins:
             self._drop_evicted()
 
@@ -273,36 +343,31 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
         alike: list[SingleTypeManager[Any]],
         *,
         drops_last: bool,
-    ) -> list[list[int]]:
+    ) -> list[BlockIds]:
         """The first blocks, up to the first that some group lacks."""
         num_blocks = num_tokens // self._block_size
         if len(alike) == 1:  # as in most models
             blocks = self._index.find(kv, num_blocks)
-            if drops_last and blocks:
-                del blocks[-1]
-            return [blocks]
+            return [blocks[:-1] if drops_last else blocks]
         found = [each.find_from(kv, 0, num_blocks) for each in alike]
         shortest = min([len(blocks) for blocks in found])
         if drops_last and shortest:
             shortest -= 1
-        for blocks in found:
-            del blocks[shortest:]
-        return found
+        return [blocks[:shortest] for blocks in found]
 
-    def find_from(self, kv: RequestBlocks, first: int, end: int) -> list[int]:
+    def find_from(self, kv: RequestBlocks, first: int, end: int) -> BlockIds:
         return self._index.find(kv, end)[first:]
 
-    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
-        return self._index.may_find_more(kv, num_found)
+    def may_find_more(self, kv: RequestBlocks, found: BlockIds) -> bool:
+        return self._index.may_find_more(kv, found)
 
     def admit(
-        self, kv: RequestBlocks, found: list[int], num_tokens: int, number: int
+        self, kv: RequestBlocks, found: BlockIds, num_tokens: int, number: int
     ) -> FullAttentionTable:
+        if not self._rules.enable_caching:
+            return FullAttentionTable(kv, found, number)
         self._pool.touch(found)
-        table = FullAttentionTable(kv, found, number)
-        if self._rules.enable_caching:
-            self._index.add(table)
-        return table
+        return self._index.admit(kv, found, number)
 
     def cache_blocks(
         self,
@@ -329,7 +394,7 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
             table.full_at += [decision] * num_new
         if self._pool.events is not None:
             num_in_prompt = (kv.prompt_len - self._rules.hash_lookahead) // self._block_size
-            self._pool.events.filled(kv, table.blocks, min(num_full, num_in_prompt))
+            self._pool.events.filled(kv, table.blocks_from(0), min(num_full, num_in_prompt))
 
     def remove_skipped_blocks(self, table: FullAttentionTable, num_processed: int) -> None:
         """No block is skipped: every token attends to all tokens before it."""
@@ -337,14 +402,14 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
     def detach(self, kv: RequestBlocks, table: FullAttentionTable) -> None:
         if self._pool.events is not None:
             # Later the request's tokens are gone.
-            self._pool.events.filled(kv, table.blocks, table.num_cached)
+            self._pool.events.filled(kv, table.blocks_from(0), table.num_cached)
         table.keep_tokens(self._block_size)
 
     def free(self, kv: RequestBlocks, table: FullAttentionTable) -> None:
-        pool, num_full = self._pool, table.num_cached
+        pool, num_hashed = self._pool, len(table.hashed)
         if pool.events is not None:
-            pool.events.filled(kv, table.blocks, num_full)
+            pool.events.filled(kv, table.blocks_from(0), table.num_cached)
         if self._rules.reuses_uncached_first:
-            pool.free_uncached(table.blocks[num_full:])
-            del table.blocks[num_full:]
-        table.freed(pool.free_in_order(table.blocks, table.num_hashed), self._block_size)
+            pool.free_uncached(table.blocks[table.num_cached - num_hashed :])
+            del table.blocks[table.num_cached - num_hashed :]
+        table.freed(pool.free_in_order(table.hashed, table.blocks), self._block_size)

@@ -6,7 +6,7 @@ vLLM 0.19.0 and 0.33.0: `HybridKVCacheCoordinator` (v1/core/kv_cache_coordinator
 from typing import Any
 
 from sim.vllm.cache.single_type_manager import FULL, MAMBA, SingleTypeManager
-from sim.vllm.request import CacheHit, RequestBlocks
+from sim.vllm.request import NO_BLOCKS, BlockIds, CacheHit, RequestBlocks
 
 
 class HybridSearch:
@@ -50,7 +50,7 @@ class HybridSearch:
         most = (num_tokens + 1 + kv.num_left_out) // self._block_size * self._block_size
         have_dropped: set[int] = set()
         size, longest, agreed = self._block_size, 0, num_tokens
-        found: list[list[int]] = [[] for _ in self._managers]
+        found: list[BlockIds] = [NO_BLOCKS for _ in self._managers]
         is_first = True
         while True:
             length = agreed
@@ -70,7 +70,7 @@ class HybridSearch:
                 break
         if self._has_full:
             for j in self._alike[0]:
-                del found[j][agreed // size :]
+                found[j] = found[j][: agreed // size]
         return CacheHit(agreed, found, longest)
 
     def find_one_by_one(self, kv: RequestBlocks, num_tokens: int) -> CacheHit | None:
@@ -82,7 +82,7 @@ class HybridSearch:
         """
         size = self._block_size
         most = (num_tokens + 1 + kv.num_left_out) // size * size
-        found: list[list[int]] = [[] for _ in self._managers]
+        found: list[BlockIds] = [NO_BLOCKS for _ in self._managers]
         for i, alike in enumerate(self._alike):
             blocks = self._find_alike(kv, i, num_tokens, most, set())
             for j, each in zip(alike, blocks, strict=True):
@@ -94,7 +94,7 @@ class HybridSearch:
 
     def _find_alike(
         self, kv: RequestBlocks, i: int, length: int, most: int, have_dropped: set[int]
-    ) -> list[list[int]]:
+    ) -> list[BlockIds]:
         """What the groups `i` have of the first `length` tokens; see `find`.
 
         `most`: tokens in full blocks; `have_dropped`: those that left out a block for this length.

@@ -31,7 +31,7 @@ from sim.vllm.cache.single_type_manager import (
     SingleTypeManager,
 )
 from sim.vllm.cache.sliding_window import ChunkedLocalAttentionManager, SlidingWindowManager
-from sim.vllm.request import CacheHit, Chunk, RequestBlocks, ids_behind
+from sim.vllm.request import NO_BLOCKS, CacheHit, Chunk, RequestBlocks, ids_behind
 
 # Of a model whose layers all keep KV of all tokens.
 FULL_ATTENTION: Final = (KVCacheSpec(FULL),)
@@ -119,7 +119,7 @@ class KVCacheCoordinator(KVMemory):
         """
         rules, managers = self._rules, self.managers
         if not rules.enable_caching:
-            return CacheHit(0, [[] for _ in managers], 0)
+            return CacheHit(0, [NO_BLOCKS for _ in managers], 0)
         if self._search is not None:
             if self._finds_one_by_one:
                 hit = self._search.find_one_by_one(kv, num_tokens - 1)
@@ -140,11 +140,14 @@ class KVCacheCoordinator(KVMemory):
                 return hit
         return self.find_longest_cache_hit(kv, num_tokens)
 
-    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
+    def may_find_more(self, kv: RequestBlocks, hit: CacheHit) -> bool:
         """Whether decoding may fill blocks that a request looks for, which has just found some."""
         if not self._rules.enable_caching:
             return False
-        return any(manager.may_find_more(kv, num_found) for manager in self.managers)
+        for number, manager in enumerate(self.managers):
+            if manager.may_find_more(kv, hit.blocks[number]):
+                return True
+        return False
 
     def can_admit(
         self, hit: CacheHit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
@@ -311,12 +314,12 @@ class KVCacheCoordinator(KVMemory):
         """
         if not (self._reserved and kv.tables):
             return
-        blocks = kv.tables[0].blocks
-        num_due = -(-num_tokens // self.page_size) - len(blocks)
+        table = kv.tables[0]
+        num_due = -(-num_tokens // self.page_size) - table.num_blocks
         if num_due > len(self._reserved):
             raise InvariantError(f"{num_due} blocks are due, {len(self._reserved)} are reserved")
         if num_due > 0:
-            blocks += self._reserved[:num_due]
+            table.blocks += self._reserved[:num_due]
             del self._reserved[:num_due]
 
     def cache_decoded(self, kv: RequestBlocks, num_tokens: int, *, decisions_ago: int = 0) -> None:
@@ -339,7 +342,8 @@ class KVCacheCoordinator(KVMemory):
         self._hand_out(kv, seq_len)
         num_blocks = -(-seq_len // self.page_size)
         return [
-            PageIdSpan(np.array(table.blocks[:num_blocks], dtype=np.int32)) for table in kv.tables
+            PageIdSpan(np.array(table.blocks_from(0)[:num_blocks], dtype=np.int32))
+            for table in kv.tables
         ]
 
     # ---- giving back ---------------------------------------------------------------------------

@@ -12,7 +12,9 @@ found at the ends of blocks only.
 
 from typing import Any
 
-from sim.vllm.cache.block_pool import BlockPool, HashedBlock
+import numpy as np
+
+from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.single_type_manager import (
     CacheRules,
     Checkpoint,
@@ -21,7 +23,7 @@ from sim.vllm.cache.single_type_manager import (
     checkpoint_before,
     has_checkpoint,
 )
-from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks
+from sim.vllm.request import NO_BLOCKS, NULL, BlockIds, BlockTable, Chunk, RequestBlocks, block_ids
 
 _NONE = -1
 
@@ -72,19 +74,19 @@ class MambaManager(SingleTypeManager[MambaTable]):
         alike: list[SingleTypeManager[Any]],
         *,
         drops_last: bool,
-    ) -> list[list[int]]:
+    ) -> list[BlockIds]:
         """The last state that is cached; it stands for all tokens before it."""
         for i in range(num_tokens // self._block_size - 1, -1, -1):
             blocks = [each.find_block(kv, i) for each in alike]
             if NULL not in blocks:
-                return [[NULL] * i + [block] for block in blocks]
-        return [[] for _ in alike]
+                return [block_ids([NULL] * i + [block]) for block in blocks]
+        return [NO_BLOCKS for _ in alike]
 
-    def is_ready(self, found: list[int], decision: int) -> bool:
+    def is_ready(self, found: BlockIds, decision: int) -> bool:
         """A state that is written in this step can be read in the next one only."""
-        if not found or self._decision != decision:
+        if not len(found) or self._decision != decision:
             return True
-        return self._pool.hash_of.get(found[-1], 0) not in self._cached_now
+        return self._pool.hash_at(int(found[-1])) not in self._cached_now
 
     # ---- allocating ----------------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ class MambaManager(SingleTypeManager[MambaTable]):
         end = chunk.end - chunk.num_ahead
         return -(-end // self._block_size) + self._rules.num_drafts
 
-    def num_new_blocks(self, found: list[int], chunk: Chunk, *, is_whole: bool) -> int:
+    def num_new_blocks(self, found: BlockIds, chunk: Chunk, *, is_whole: bool) -> int:
         num_blocks = self._num_places(chunk) - len(found)
         num_checkpoints = int(self._checkpoint(chunk, None) is not None)
         most_new = 1 + self._rules.num_drafts + num_checkpoints
@@ -220,7 +222,7 @@ class MambaManager(SingleTypeManager[MambaTable]):
         decision: int,
         decisions_per_block: int = 0,
     ) -> None:
-        first, blocks, hash_of = table.num_cached, table.blocks, self._pool.hash_of
+        first, blocks = table.num_cached, table.blocks
         super().cache_blocks(kv, table, num_full, decision, decisions_per_block)
         if first >= num_full:
             return
@@ -231,8 +233,9 @@ class MambaManager(SingleTypeManager[MambaTable]):
             self._cached_now = set()
         for place in range(first, num_full):
             block = blocks[place]
-            if block in hash_of:
-                self._cached_now.add(hash_of[block])
+            block_hash = self._pool.hash_at(block)
+            if block_hash:
+                self._cached_now.add(block_hash)
                 if self.kept is not None:
                     self.kept.append((kv, block, place))
 
@@ -263,16 +266,13 @@ class MambaManager(SingleTypeManager[MambaTable]):
         likely = checkpoint_before(kv.prompt_len, size, drops_last=drops_last), kv.junction
         is_kept = worth is None or worth[0] or checkpoint.num_tokens in likely
         # Drafts, and what stands for them, have no hashes.
-        block_hash = kv.hashes[last] ^ self.salt if last < len(kv.hashes) else None
-        if is_kept and self._pool.hash_of.get(block) == block_hash:
+        block_hash = kv.hashes.at(last) ^ self.salt if last < len(kv.hashes) else 0
+        if is_kept and self._pool.hash_at(block) == block_hash:
             return
         self._pool.drop_hash(block)
-        if is_kept and block_hash is not None:
-
-            def origin(block: int) -> HashedBlock:
-                return decision, number, block
-
-            self._pool.add_hashes([block_hash], [block], origin, are_free=False)
+        if is_kept and block_hash:
+            hashes = np.array([block_hash], dtype=np.uint64)
+            self._pool.add_hashes(hashes, block_ids([block]), decision, number)
 
     def are_worth_caching(
         self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
@@ -297,7 +297,7 @@ class UncachedMambaManager(SingleTypeManager[BlockTable]):
     def new_table(self, number: int) -> BlockTable:
         return BlockTable(number)
 
-    def num_new_blocks(self, found: list[int], chunk: Chunk, *, is_whole: bool) -> int:
+    def num_new_blocks(self, found: BlockIds, chunk: Chunk, *, is_whole: bool) -> int:
         return 1 + self._rules.num_drafts
 
     def num_blocks_to_allocate(self, table: BlockTable, chunk: Chunk) -> int:

@@ -8,8 +8,10 @@ one block size for all groups; v1/kv_cache_interface.py (there
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from sim.vllm.cache.block_pool import BlockPool, HashedBlock
-from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks
+import numpy as np
+
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.request import NULL, BlockIds, BlockTable, Chunk, RequestBlocks, block_ids
 
 FULL: Final = "full_attention"
 WINDOW: Final = "sliding_window"
@@ -172,7 +174,7 @@ class SingleTypeManager(Generic[T]):
         alike: "list[SingleTypeManager[Any]]",
         *,
         drops_last: bool,
-    ) -> list[list[int]]:
+    ) -> list[BlockIds]:
         """The blocks of the longest prefix that this group could go on from, for each group.
 
         It has at most `num_tokens` tokens. `alike` are this group and all others with the same
@@ -180,11 +182,11 @@ class SingleTypeManager(Generic[T]):
         """
         raise NotImplementedError
 
-    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
+    def may_find_more(self, kv: RequestBlocks, found: BlockIds) -> bool:
         """Whether decoding may fill blocks that a request looks for, which has just found some."""
         return True
 
-    def find_from(self, kv: RequestBlocks, first: int, end: int) -> list[int]:
+    def find_from(self, kv: RequestBlocks, first: int, end: int) -> BlockIds:
         """The cached blocks from place `first` on, up to `end` or to the first that is missing."""
         found: list[int] = []
         for i in range(first, end):
@@ -192,13 +194,13 @@ class SingleTypeManager(Generic[T]):
             if block == NULL:
                 break
             found.append(block)
-        return found
+        return block_ids(found)
 
     def find_block(self, kv: RequestBlocks, i: int) -> int:
         """The cached block at place `i`; `NULL`: there is none."""
         if i >= len(kv.hashes):
             kv.hash_blocks(i + 1, self._block_size)
-        return self._pool.block_of_hash.get(kv.hashes[i] ^ self.salt, NULL)
+        return self._pool.block_of_hash.get(kv.hashes.at(i) ^ self.salt, NULL)
 
     # ---- allocating ----------------------------------------------------------------------------
 
@@ -206,11 +208,11 @@ class SingleTypeManager(Generic[T]):
         """How many blocks at the beginning no token behind the first `num_tokens` attends to."""
         return 0
 
-    def is_ready(self, found: list[int], decision: int) -> bool:
+    def is_ready(self, found: BlockIds, decision: int) -> bool:
         """Whether a request may go on from these blocks at this decision."""
         return True
 
-    def num_new_blocks(self, found: list[int], chunk: Chunk, *, is_whole: bool) -> int:
+    def num_new_blocks(self, found: BlockIds, chunk: Chunk, *, is_whole: bool) -> int:
         """How many free blocks a request takes for its first chunk.
 
         `found` are its blocks that are cached; those that are free leave the free blocks, too.
@@ -226,14 +228,14 @@ class SingleTypeManager(Generic[T]):
 
     def num_blocks_to_allocate(self, table: T, chunk: Chunk) -> int:
         """How many blocks a running request lacks for a chunk."""
-        return max(-(-chunk.end // self._block_size) - len(table.blocks), 0)
+        return max(-(-chunk.end // self._block_size) - table.num_blocks, 0)
 
     def num_blocks_for_rest(self, table: T, rest: Chunk) -> int:
         """How many more blocks a request will need at a time until the rest is computed."""
         num_blocks = -(-rest.end // self._block_size)
         if 0 < self._most_blocks < num_blocks:
             num_blocks = self._most_blocks
-        return max(num_blocks - len(table.blocks), 0)
+        return max(num_blocks - table.num_blocks, 0)
 
     def num_lookahead_blocks(self, num_tokens: int) -> int:
         """How many blocks `num_tokens` tokens take behind those that have blocks."""
@@ -243,15 +245,15 @@ class SingleTypeManager(Generic[T]):
         """The table of a request with this admission number."""
         raise NotImplementedError
 
-    def admit(self, kv: RequestBlocks, found: list[int], num_tokens: int, number: int) -> T:
+    def admit(self, kv: RequestBlocks, found: BlockIds, num_tokens: int, number: int) -> T:
         """Give a new request the blocks of its hit that its next tokens attend to.
 
         `num_tokens` tokens of it need not be computed.
         """
         table, num_skipped = self.new_table(number), self.num_skipped(num_tokens)
         used = found[num_skipped:]
-        self._pool.touch([block for block in used if block != NULL])
-        table.blocks = [NULL] * num_skipped + used
+        self._pool.touch(used[used != NULL])
+        table.blocks = [NULL] * num_skipped + used.tolist()
         table.num_cached = len(table.blocks)
         return table
 
@@ -292,14 +294,10 @@ class SingleTypeManager(Generic[T]):
             if blocks[i] != NULL and (worth is None or worth[i - first])
         ]
         if places:
-            number = table.number
-
-            def origin(block: int) -> HashedBlock:
-                return decision, number, block
-
             kv.hash_blocks(num_full, self._block_size)
-            hashes = [kv.hashes[i] ^ self.salt for i in places]
-            self._pool.add_hashes(hashes, [blocks[i] for i in places], origin, are_free=False)
+            hashes = kv.hashes.values[places] ^ np.uint64(self.salt)
+            found = block_ids([blocks[i] for i in places])
+            self._pool.add_hashes(hashes, found, decision, table.number)
 
     def _boundaries(self, kv: RequestBlocks) -> list[int]:
         """After how many tokens other requests are likely to go on, as groups may match there.

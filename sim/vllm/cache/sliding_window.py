@@ -6,9 +6,11 @@ vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager
 
 from typing import Any
 
+import numpy as np
+
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec, SingleTypeManager
-from sim.vllm.request import NULL, BlockTable, RequestBlocks
+from sim.vllm.request import NO_BLOCKS, NULL, BlockIds, BlockTable, RequestBlocks, block_ids
 
 
 class SlidingWindowManager(SingleTypeManager[BlockTable]):
@@ -31,7 +33,7 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
         alike: list[SingleTypeManager[Any]],
         *,
         drops_last: bool,
-    ) -> list[list[int]]:
+    ) -> list[BlockIds]:
         """The last run of cached blocks that holds a window; else the run at the beginning.
 
         Example: a window needs 2 blocks, and all but block 3 of blocks 0 to 4 are cached. Block 4
@@ -51,13 +53,10 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
                 end = i + 1
             if len(run[0]) >= num_needed:
                 break
-        found = [[NULL] * (end - len(blocks)) + blocks[::-1] for blocks in run if blocks]
-        if not found:
-            return run
-        if drops_last:
-            for blocks in found:
-                blocks.pop()
-        return found
+        if not run[0]:
+            return [NO_BLOCKS for _ in alike]
+        found = [[NULL] * (end - len(blocks)) + blocks[::-1] for blocks in run]
+        return [block_ids(blocks[:-1] if drops_last else blocks) for blocks in found]
 
     def num_skipped(self, num_tokens: int) -> int:
         return max(num_tokens - self.spec.size + 1, 0) // self._block_size
@@ -94,13 +93,14 @@ class ChunkedLocalAttentionManager(SingleTypeManager[BlockTable]):
         alike: list[SingleTypeManager[Any]],
         *,
         drops_last: bool,
-    ) -> list[list[int]]:
+    ) -> list[BlockIds]:
         """No blocks are needed before the chunk of token `num_tokens`, and all from there on."""
         size = self._block_size
         before = num_tokens // self.spec.size * self.spec.size // size
         runs = [each.find_from(kv, before, num_tokens // size) for each in alike]
         shortest = min([len(run) for run in runs])
-        return [[NULL] * before + run[:shortest] for run in runs]
+        skipped = block_ids([NULL] * before)
+        return [np.concatenate([skipped, run[:shortest]]) for run in runs]
 
     def new_table(self, number: int) -> BlockTable:
         return BlockTable(number)

@@ -178,7 +178,7 @@ class OffloadConnector(Connector):
         keys: list[ChunkKey] = []
         new: list[int] = []
         for group in self._groups:
-            blocks = request.kv.tables[group.number].blocks
+            blocks = request.kv.tables[group.number].blocks_from(0)
             self._given.update(blocks)
             num_skipped = first
             while num_skipped < end and blocks[num_skipped] == NULL:
@@ -261,8 +261,8 @@ class OffloadConnector(Connector):
             blocks = self._requests[request.kv].blocks
             for number, table in enumerate(request.kv.tables):
                 num_known = len(blocks[number])
-                if len(table.blocks) > num_known:
-                    new = table.blocks[num_known:]
+                if table.num_blocks > num_known:
+                    new = table.blocks_from(num_known)
                     given.append((blocks[number], new))
                     self._given.update(new)
         self._given.discard(NULL)

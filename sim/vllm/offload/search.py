@@ -68,7 +68,7 @@ class ChunkSearch:
         """The name of a request's chunk."""
         num_blocks = (place + 1) * self._blocks_per_chunk
         kv.hash_blocks(num_blocks, self._block_size)
-        return ChunkKey(place, group, kv.hashes[num_blocks - 1])
+        return ChunkKey(place, group, kv.hashes.at(num_blocks - 1))
 
     def num_loadable(
         self,

@@ -336,7 +336,7 @@ class WaitingPass:
         """
         if self._lockstep is None:
             return False
-        memory, found = self._memory, hit.blocks[0]
-        if not self._config.scheduler_reserve_full_isl and memory.pool.num_free(found):
+        memory = self._memory
+        if not self._config.scheduler_reserve_full_isl and memory.pool.num_free(hit.blocks[0]):
             return False
-        return not memory.may_find_more(request.kv, len(found))
+        return not memory.may_find_more(request.kv, hit)

@@ -11,7 +11,7 @@ _TOKENS = st.lists(st.integers(0, 50), min_size=24, max_size=24)
 
 
 def hashes(token_ids, block_size=4):
-    return prefix_hashes(np.array(token_ids, dtype=np.int64), block_size, 0, 0)
+    return prefix_hashes(np.array(token_ids, dtype=np.int64), block_size, 0, 0).tolist()
 
 
 @given(_TOKENS, st.integers(1, 5))
@@ -19,8 +19,8 @@ def test_hashes_made_in_parts_are_those_made_at_once(token_ids, num_first):
     """What the first blocks come to is all that the others need to know of them."""
     whole = hashes(token_ids)
     ids = np.array(token_ids, dtype=np.int64)
-    first = prefix_hashes(ids[: 4 * num_first], 4, 0, 0)
-    others = prefix_hashes(ids[4 * num_first :], 4, num_first, first[-1])
+    first = prefix_hashes(ids[: 4 * num_first], 4, 0, 0).tolist()
+    others = prefix_hashes(ids[4 * num_first :], 4, num_first, first[-1]).tolist()
     assert first + others == whole
 
 

@@ -153,7 +153,7 @@ class BlockMachine(RuleBasedStateMachine):
 
     def admit(self, row, chunk):
         hit = self.memory.find_longest_cache_hit(row.kv, row.num_known)
-        found = hit.blocks[0].copy()
+        found = hit.blocks[0].tolist()
         assert found == self.plain.find(row.tokens, (row.num_known - 1) // _SIZE)
         end = min(len(found) * _SIZE + chunk, row.num_known)
         num_new = -(-end // _SIZE) - len(found)
@@ -206,7 +206,7 @@ class BlockMachine(RuleBasedStateMachine):
         """A request looks for its prefix and is not admitted."""
         request = RequestBlocks(ArrayPrompt(np.array(tokens)), OutputTokens(None, None))
         found = self.plain.find(tokens, (len(tokens) - 1) // _SIZE)
-        assert self.memory.find_longest_cache_hit(request, len(tokens)).blocks == [found]
+        assert self.memory.find_longest_cache_hit(request, len(tokens)).blocks[0].tolist() == found
 
     @invariant()
     def the_queue_is_the_plain_one(self):

@@ -1,15 +1,17 @@
 """Which block is allocated next, and which are found (rules 8 to 11)."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InvariantError
 from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.request import NO_BLOCKS, block_ids
 
 
 def add_hash(pool, block, content, full_at=0):
-    pool.add_hashes([content], [block], lambda block: (full_at, 0, block), are_free=False)
+    pool.add_hashes(np.array([content], dtype=np.uint64), block_ids([block]), full_at, 0)
 
 
 def find(pool, content):
@@ -32,8 +34,8 @@ def test_blocks_never_used_are_taken_by_number():
     pool = BlockPool(6)
     assert pool.get_new_blocks(2) == [0, 1]
     assert pool.get_new_blocks(1) == [2]
-    pool.free_in_order([1], 0)
-    pool.free_in_order([0, 2], 0)
+    pool.free_in_order(NO_BLOCKS, [1])
+    pool.free_in_order(NO_BLOCKS, [0, 2])
     assert pool.queued_blocks() == [3, 4, 5, 1, 2, 0]
     assert pool.get_new_blocks(5) == [3, 4, 5, 1, 2]
     assert pool.num_free_blocks == 1
@@ -44,10 +46,10 @@ def test_block_in_use_twice_is_free_when_both_are_done():
     pool = BlockPool(3)
     blocks = pool.get_new_blocks(2)
     add_hash(pool, 0, 11)
-    pool.touch(blocks[:1])
-    pool.free_in_order(blocks, 1)
+    pool.touch(block_ids(blocks[:1]))
+    pool.free_in_order(block_ids(blocks[:1]), blocks[1:])
     assert pool.queued_blocks() == [2, 1]
-    pool.free_in_order([0], 1)
+    pool.free_in_order(block_ids([0]), [])
     assert pool.queued_blocks() == [2, 1, 0]
 
 
@@ -57,13 +59,13 @@ def test_block_found_while_free_leaves_the_queue_from_the_middle():
     blocks = pool.get_new_blocks(5)
     for block in blocks:
         add_hash(pool, block, 11 + block)
-    pool.free_in_order(blocks, 5)
+    pool.free_in_order(block_ids(blocks), [])
     assert pool.queued_blocks() == [4, 3, 2, 1, 0]
-    assert (find(pool, 13), pool.num_free([2])) == (2, 1)
-    pool.touch([2])
-    assert pool.num_free([2]) == 0
+    assert (find(pool, 13), pool.num_free(block_ids([2]))) == (2, 1)
+    pool.touch(block_ids([2]))
+    assert pool.num_free(block_ids([2])) == 0
     assert pool.queued_blocks() == [4, 3, 1, 0]
-    pool.free_in_order([2], 1)
+    pool.free_in_order(block_ids([2]), [])
     assert pool.queued_blocks() == [4, 3, 1, 0, 2]
     assert pool.get_new_blocks(5) == [4, 3, 1, 0, 2]
 
@@ -72,7 +74,7 @@ def test_free_block_is_found_until_it_is_taken():
     """Taking it for anything else is its eviction, whether or not that fills it."""
     pool = BlockPool(2)
     add_hash(pool, *pool.get_new_blocks(1), 11)
-    pool.free_in_order([0], 1)
+    pool.free_in_order(block_ids([0]), [])
     assert pool.get_new_blocks(1) == [1]
     assert find(pool, 11) == 0
     assert pool.get_new_blocks(1) == [0]
@@ -88,7 +90,7 @@ def test_equal_blocks_are_all_kept_and_the_one_full_first_is_found():
         add_hash(pool, block, 11, full_at)
     assert pool.num_hashed_blocks == 3
     for block in (1, 0, 2):
-        pool.free_in_order([block], 1)
+        pool.free_in_order(block_ids([block]), [])
     assert found(pool, 11) == [1, 0, 2]
 
 
@@ -112,11 +114,12 @@ def test_pool_does_what_plain_lists_would(moves):
         elif kind == "u" and block in names:
             users[block] += 1
             queue = [free for free in queue if free != block]
-            pool.touch([block])
+            pool.touch(block_ids([block]))
         elif kind == "f" and users[block]:
             users[block] -= 1
             queue += [block] if not users[block] else []
-            pool.free_in_order([block], int(block in names))
+            hashed, plain = (block_ids([block]), []) if block in names else (NO_BLOCKS, [block])
+            pool.free_in_order(hashed, plain)
         elif kind == "c" and users[block] and block not in names:
             names[block] = 1 + drawn % 3
             add_hash(pool, block, names[block], number)

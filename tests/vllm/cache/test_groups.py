@@ -58,7 +58,7 @@ class Server:
     def tables(self, rid):
         """For each group, where the request has blocks."""
         of_groups = self.requests[rid][0].tables
-        return ["".join(".x"[block != NULL] for block in table.blocks) for table in of_groups]
+        return ["".join(".x"[block != NULL] for block in table.blocks_from(0)) for table in of_groups]
 
 
 def test_blocks_that_left_the_window_are_free():
@@ -126,11 +126,12 @@ def shorten_a_table(server):
 
 
 def give_a_wrong_hash(server):
-    server.memory.pool.hash_of[server.requests["a"][0].tables[0].blocks[0]] = 7
+    server.memory.pool.hash_of[server.requests["a"][0].tables[0].blocks_from(0)[0]] = 7
 
 
 def hash_too_early(server):
-    server.requests["a"][0].hashes.pop()
+    hashes = server.requests["a"][0].hashes
+    hashes.values = hashes.values[:-1]
 
 
 def forget_the_tables(server):
