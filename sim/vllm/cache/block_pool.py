@@ -268,12 +268,15 @@ class BlockPool:
         full_at: "NDArray[np.int64] | int",
         number: int,
         group: FreedGroup | None = None,
-    ) -> None:
+    ) -> list[tuple[int, int]]:
         """Make blocks findable by their hashes.
 
         `hashes` are all different; the blocks, in the same order, have none yet. They were filled
         at the decisions `full_at`, by the request with this admission number. `group`: no request
         uses the blocks, which were freed together; None: one does.
+
+        Returns which of the blocks have a hash that another block has, by their places here, and
+        that block.
         """
         self.hash_of[blocks] = hashes
         self._full_at[blocks] = full_at
@@ -283,13 +286,16 @@ class BlockPool:
         found: dict[int, int] = dict(zip(hashes.tolist(), blocks.tolist(), strict=True))
         if self.block_of_hash.keys().isdisjoint(found):
             self.block_of_hash.update(found)
-            return
-        for block_hash, block in found.items():
+            return []
+        equal = []
+        for place, (block_hash, block) in enumerate(found.items()):
             known = self.block_of_hash.setdefault(block_hash, block)
             if known != block:
+                equal.append((place, known))
                 same = self.equal_blocks.get(block_hash) or [self._hashed(known)]
                 insort(same, self._hashed(block))
                 self._set_equal(block_hash, same)
+        return equal
 
     def _hashed(self, block: int) -> HashedBlock:
         return int(self._full_at[block]), int(self.number_of[block]), block

@@ -14,6 +14,7 @@ another request meanwhile is left out.
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
@@ -51,7 +52,7 @@ class FullAttentionTable(BlockTable):
         self.num_cached = self._num_found = len(found)
         self.full_at: list[int] = []
         self._kv: RequestBlocks | None = kv
-        # Of an ended request: its tokens from `_kept_from` on, as far as they may be hashed.
+        # Of an ended request: its tokens from `_kept_from` on, as far as they are in full blocks.
         self._kept: TokenSequence | None = None
         self._kept_from = 0
         self.group: FreedGroup | None = None
@@ -75,12 +76,9 @@ class FullAttentionTable(BlockTable):
     def last_token(self, block_size: int) -> int:
         """The last token of the first block without a hash; `ANY_TOKEN`: it may be any."""
         num_hashed = len(self.hashed)
-        if self._kv is not None:
-            return self._kv.last_token(num_hashed, block_size)
-        if self.num_intact <= num_hashed:
+        if self._kv is None and self.num_intact <= num_hashed:
             return ANY_TOKEN
-        end = (num_hashed + 1) * block_size
-        return int(self._read(end - 1, end)[0])
+        return self.token_at(num_hashed, block_size)
 
     @property
     def num_intact(self) -> int:
@@ -97,29 +95,38 @@ class FullAttentionTable(BlockTable):
         """No block is left to hash, and none will come."""
         return self.group is not None and self.num_intact <= len(self.hashed)
 
-    def hash_next(self, pool: BlockPool, block_size: int, salt: int) -> list[int]:
-        """Hash the next few full blocks, so that the pool finds them.
+    def is_in_use(self, number_of: NDArray[np.int64]) -> bool:
+        """Whether blocks of the request may be found; `number_of`: see `BlockPool`."""
+        if not self.is_exhausted:
+            return True
+        return bool((number_of[self.hashed[self._num_found :]] == self.number).any())
 
-        Returns their hashes, without the `salt` that the pool knows them by.
-        """
+    def token_at(self, block: int, block_size: int) -> int:
+        """The last token of a full block that the request filled; `ANY_TOKEN`: it may be any."""
+        if self._kv is not None:
+            return self._kv.last_token(block, block_size)
+        end = (block + 1) * block_size
+        return int(self._read(end - 1, end)[0])
+
+    def hash_next(self, block_size: int) -> tuple[int, int]:
+        """Hash the next few full blocks; returns where they begin and end in `hashed`."""
         if self._kv is not None and self._kv.catch_up is not None:
             self._kv.catch_up()
         first, end = len(self.hashed), self.num_intact
         if first >= end:
-            return []
+            return first, first
         if len(self.hashes) <= first:
             self.hashes.extend(self._read, end, block_size)
         end = min(end, len(self.hashes))
-        blocks, hashes = block_ids(self.blocks[: end - first]), self.hashes.values[first:end]
+        self.hashed = np.concatenate([self.hashed, block_ids(self.blocks[: end - first])])
         del self.blocks[: end - first]
-        self.hashed = np.concatenate([self.hashed, blocks])
         if self.group is not None:
             self.group.num_plain = len(self.blocks)
-        full_at = block_ids(self.full_at[first - self._num_found : end - self._num_found])
-        salted = hashes ^ np.uint64(salt) if salt else hashes
-        pool.add_hashes(salted, blocks, full_at, self.number, self.group)
-        listed: list[int] = hashes.tolist()
-        return listed
+        return first, end
+
+    def filled_at(self, first: int, end: int) -> NDArray[np.int64]:
+        """At which decisions the blocks from `first` to `end`, which it filled, became full."""
+        return np.array(self.full_at[first - self._num_found : end - self._num_found])
 
     def freed(self, group: FreedGroup, block_size: int) -> None:
         """The request has freed its blocks; the queue of free blocks has them as `group`."""
@@ -129,7 +136,7 @@ class FullAttentionTable(BlockTable):
     def keep_tokens(self, block_size: int) -> None:
         """The request ends, or is preempted: its tokens are kept here."""
         if self._kv is not None:
-            start, end = len(self.hashed) * block_size, self.num_cached * block_size
+            start, end = self._num_found * block_size, self.num_cached * block_size
             if start < end:
                 self._kept, self._kept_from = self._kv.part(start, end), start
             self._kv = None
@@ -161,8 +168,10 @@ class PrefixIndex:
         self._unhashed: dict[int, dict[int, list[FullAttentionTable]]] = {}
         self._num_unhashed = 0
         self._most_unhashed = _MOST_EXHAUSTED
-        # Hashes of first blocks, salted, by their last token; those of evicted blocks included.
-        self._begins: dict[int, set[int]] = {}
+        # By the hash of a prefix and the last token of the block after it: hashes of such blocks,
+        # salted, those of evicted ones included. Blocks are left out whose table has the only block
+        # with that prefix's hash: it is evicted after them.
+        self._begins: dict[tuple[int, int], set[int]] = {}
         self._most_begins = _MOST_EXHAUSTED
         # By admission number, whatever the pool's `path_of` may name; some that it does not, too.
         self._paths: dict[int, FullAttentionTable] = {}
@@ -171,24 +180,19 @@ class PrefixIndex:
     def admit(self, kv: RequestBlocks, found: BlockIds, number: int) -> FullAttentionTable:
         """Add the blocks that a request has found, and has filled or will fill."""
         table = FullAttentionTable(kv, found, number)
-        self._pool.path_of[found] = number
-        self._note_path(table)
+        if len(found):
+            self._pool.path_of[found] = number
+            self._note_path(table)
         self._add(table)
         return table
 
     def _note_path(self, table: FullAttentionTable) -> None:
         self._paths[table.number] = table
         if len(self._paths) > self._most_paths:
-            kept = {number: each for number, each in self._paths.items() if self._is_path(each)}
+            number_of = self._pool.number_of
+            kept = {n: each for n, each in self._paths.items() if each.is_in_use(number_of)}
             self._paths = kept
             self._most_paths = 2 * len(kept) + _MOST_EXHAUSTED
-
-    def _is_path(self, table: FullAttentionTable) -> bool:
-        """Whether a block may name the table."""
-        return table.group is None or bool(
-            (self._pool.path_of[table.hashed] == table.number).any()
-            or (self._pool.number_of[table.hashed] == table.number).any()
-        )
 
     def _add(self, unhashed: FullAttentionTable) -> None:
         parent = unhashed.parent
@@ -226,7 +230,7 @@ class PrefixIndex:
             if parent in self._unhashed:
                 self._hash_after(parent, kv.last_token(place, size))
             if place == len(hashes):
-                if place == 0 and not self._may_begin(kv.last_token(0, size)):
+                if not self._may_follow(kv.last_token(place, size), place, parent, found):
                     break
                 hashes.extend(kv.ids, most, size)
             block = block_of_hash.get(hashes.at(place) ^ self._salt)
@@ -271,12 +275,21 @@ class PrefixIndex:
                     return True
         return False
 
-    def _may_begin(self, token: int) -> bool:
-        """Whether the first block of a request may have the hash of a cached one."""
+    def _may_follow(self, token: int, place: int, parent: int, found: list[BlockIds]) -> bool:
+        """Whether a block with this last token, after the blocks found so far, may be cached.
+
+        `parent` is the hash of the prefix that they are.
+        """
+        if token == ANY_TOKEN:
+            return True
         known = self._pool.block_of_hash.keys()
-        return token == ANY_TOKEN or any(
-            not known.isdisjoint(self._begins.get(each, ())) for each in (token, ANY_TOKEN)
-        )
+        for each in (token, ANY_TOKEN):
+            if not known.isdisjoint(self._begins.get((parent, each), ())):
+                return True
+        if not found:
+            return False
+        before = self._paths[int(self._pool.number_of[found[-1][-1]])]
+        return place < len(before.hashed) and before.token_at(place, self._block_size) == token
 
     def _hash_after(self, parent: int, last_token: int) -> None:
         """Hash the next blocks of all requests that may continue a prefix as another request does.
@@ -291,22 +304,45 @@ class PrefixIndex:
         self._num_unhashed -= sum([len(continuing) for _, continuing in taken])
         for token, continuing in taken:
             for unhashed in continuing:
-                hashes = unhashed.hash_next(pool, self._block_size, self._salt)
-                if hashes:
+                first, end = unhashed.hash_next(self._block_size)
+                if first < end:
                     self._note_path(unhashed)
-                    if parent == 0:
-                        self._begins.setdefault(token, set()).add(hashes[0] ^ self._salt)
-                    if not self._unhashed.keys().isdisjoint(hashes):
-                        self._note_waiting([each for each in hashes if each in self._unhashed])
+                    self._note_begin(parent, token, unhashed.hashes.at(first))
+                    self._add_hashes(unhashed, first, end)
                 if not unhashed.is_exhausted:
                     self._add(unhashed)
+
+    def _add_hashes(self, table: FullAttentionTable, first: int, end: int) -> None:
+        """Tell the pool of the blocks from `first` to `end`, which have just been hashed."""
+        pool, hashes = self._pool, table.hashes.values[first:end]
+        salted = hashes ^ np.uint64(self._salt) if self._salt else hashes
+        blocks, full_at = table.hashed[first:end], table.filled_at(first, end)
+        equal = pool.add_hashes(salted, blocks, full_at, table.number, table.group)
+        for place, other in equal:
+            self._note_equal(table, first + place)
+            self._note_equal(self._paths[int(pool.number_of[other])], first + place)
+        listed: list[int] = hashes.tolist()
+        if not self._unhashed.keys().isdisjoint(listed):
+            self._note_waiting([each for each in listed if each in self._unhashed])
+
+    def _note_begin(self, parent: int, token: int, begin: int) -> None:
+        self._begins.setdefault((parent, token), set()).add(begin ^ self._salt)
         if len(self._begins) > self._most_begins:
             self._drop_evicted()
 
+    def _note_equal(self, table: FullAttentionTable, place: int) -> None:
+        """A table's block has the hash of another one, so that it may be evicted before the next.
+
+        Then the next block can be found behind the other one.
+        """
+        if place + 1 < len(table.hashed):
+            hashes = table.hashes
+            self._note_begin(hashes.at(place), ANY_TOKEN, hashes.at(place + 1))
+
     def _drop_evicted(self) -> None:
         known = self._pool.block_of_hash.keys()
-        kept = ((token, known & hashes) for token, hashes in self._begins.items())
-        self._begins = {token: hashes for token, hashes in kept if hashes}
+        kept = ((begin, known & hashes) for begin, hashes in self._begins.items())
+        self._begins = {begin: hashes for begin, hashes in kept if hashes}
         self._most_begins = 2 * len(self._begins) + _MOST_EXHAUSTED
 
     def _drop_exhausted(self) -> None:
