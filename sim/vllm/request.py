@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.request import RequestSpec
-from sim.core.tokens import GOLDEN_RATIO, Prompt, TokenIds, TokenSequence, finalise
+from sim.core.tokens import GOLDEN_RATIO, Prompt, TokenIds, TokenSequence, finalise, num_alike
 from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens, Request, RequestTokens
 from sim.engine.running_batch import RunningBatch
@@ -180,6 +180,9 @@ class RequestBlocks(RequestTokens):
             another request looks for them. None: they are told of after each step.
     """
 
+    # A block is found only if this many tokens behind it are equal, too.
+    _lookahead = 0
+
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         super().__init__(prompt, outputs)
         self.tables: list[BlockTable] = []
@@ -195,6 +198,22 @@ class RequestBlocks(RequestTokens):
     def num_left_out(self) -> int:
         """Tokens at the end of its prompt that are hashed here, but not computed."""
         return self._prompt_len - self.prompt_len
+
+    @property
+    def prompt(self) -> Prompt:
+        """Its tokens without the output."""
+        return self._prompt
+
+    def take_hashes(self, hashes: PrefixHashes, prompt: Prompt, block_size: int) -> bool:
+        """Take over the hashes that another request has of the same blocks of its prompt.
+
+        Returns whether there are more of them than were known here.
+        """
+        num_blocks = (num_alike(self._prompt, prompt) - self._lookahead) // block_size
+        if min(num_blocks, len(hashes)) <= len(self.hashes):
+            return False
+        self.hashes.values = hashes.values[:num_blocks]
+        return True
 
     def hash_blocks(self, num_blocks: int, block_size: int) -> None:
         """Compute the hashes of at least the first `num_blocks` blocks; their tokens are known."""
@@ -224,6 +243,8 @@ class LookaheadBlocks(RequestBlocks):
     one place later, and the first token is mixed into the one after it (vLLM 0.33.0:
     `get_request_block_hasher` of v1/core/kv_cache_utils.py).
     """
+
+    _lookahead = 1
 
     def ids(self, start: int, stop: int) -> TokenIds:
         if start:

@@ -359,12 +359,12 @@ class BlockPool:
         """Add one request as a user of these hashed blocks."""
         if not len(found):
             return
-        is_free = self._free.group_of[found] != 0
-        free = found[is_free]
-        if len(free):
-            self._free.remove(free)
-        if len(free) < len(found):
-            self.extra_users[found[~is_free]] += 1
+        groups = self._free.group_of[found]
+        num_free = np.count_nonzero(groups)
+        if num_free:
+            self._free.remove(found if num_free == len(found) else found[groups != 0])
+        if num_free < len(found):
+            self.extra_users[found[groups == 0] if num_free else found] += 1
 
     def free_in_order(self, hashed: BlockIds, plain: list[int]) -> FreedGroup:
         """Remove one request as a user of its blocks; returns those that are free now.
@@ -398,7 +398,7 @@ class BlockPool:
         if not len(blocks):
             return blocks
         num_extra = self.extra_users[blocks]
-        if not num_extra.any():
+        if not np.count_nonzero(num_extra):
             return blocks
         self.extra_users[blocks[num_extra > 0]] -= 1
         left: BlockIds = blocks[num_extra == 0]

@@ -23,6 +23,7 @@ from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec, SingleTy
 from sim.vllm.request import (
     ANY_TOKEN,
     NO_BLOCKS,
+    NULL,
     BlockIds,
     BlockTable,
     Hashes,
@@ -38,6 +39,7 @@ class FullAttentionTable(BlockTable):
     `blocks` are those behind `hashed`.
 
     Attributes:
+        prompt: the request's tokens without its output.
         hashes: hashes of the request's prefixes, as far as they are computed.
         hashed: the first blocks, as far as they can be found in the pool.
         full_at: for each block that the request filled, in order, the number of the decision at
@@ -47,6 +49,7 @@ class FullAttentionTable(BlockTable):
     def __init__(self, kv: RequestBlocks, found: BlockIds, number: int) -> None:
         """Start with the blocks that an admitted request found; all of them have hashes."""
         super().__init__(number)
+        self.prompt = kv.prompt
         self.hashes = kv.hashes
         self.hashed = found
         self.num_cached = self._num_found = len(found)
@@ -230,9 +233,13 @@ class PrefixIndex:
             if parent in self._unhashed:
                 self._hash_after(parent, kv.last_token(place, size))
             if place == len(hashes):
-                if not self._may_follow(kv.last_token(place, size), place, parent, found):
+                token = kv.last_token(place, size)
+                likely = self._likely_next(token, place, parent, found)
+                if likely == NULL and token != ANY_TOKEN:
                     break
-                hashes.extend(kv.ids, most, size)
+                path = None if likely == NULL else self._path(likely, place)
+                if path is None or not kv.take_hashes(path.hashes, path.prompt, size):
+                    hashes.extend(kv.ids, most, size)
             block = block_of_hash.get(hashes.at(place) ^ self._salt)
             if block is None:
                 break
@@ -243,30 +250,36 @@ class PrefixIndex:
             return NO_BLOCKS
         return found[0] if len(found) == 1 else np.concatenate(found)
 
+    def _path(self, block: int, place: int) -> FullAttentionTable:
+        """A table with a block with a hash at this place, the latest if it is known."""
+        path = self._paths.get(int(self._pool.path_of[block]))
+        if path is None or len(path.hashed) <= place or path.hashed[place] != block:
+            return self._paths[int(self._pool.number_of[block])]
+        return path
+
     def _follow(self, block: int, place: int, wanted: Hashes) -> BlockIds:
         """The blocks at `place` and behind it that have the hashes `wanted`, as far as one table.
 
         `block` is the first of them. They end with one behind which others may have to be hashed.
         """
-        pool = self._pool
-        path = self._paths.get(int(pool.path_of[block]))
-        if path is None or len(path.hashed) <= place or path.hashed[place] != block:
-            path = self._paths[int(pool.number_of[block])]
+        pool, path = self._pool, self._path(block, place)
         blocks = path.hashed[place : place + len(wanted)]
         wanted = wanted[: len(blocks)]
         ends = pool.hash_of[blocks] != (wanted ^ np.uint64(self._salt) if self._salt else wanted)
         if pool.equal_blocks:
             ends |= pool.is_second[blocks]
         ends[1:] |= pool.is_waited_behind[blocks[:-1]]
-        return blocks[: int(ends.argmax())] if ends.any() else blocks
+        end = int(ends.argmax())
+        return blocks[:end] if ends[end] else blocks
 
     def may_find_more(self, kv: RequestBlocks, found: BlockIds) -> bool:
         """Whether a running request may fill blocks that continue a prefix, or part of it.
 
         `kv` looks for the prefix, of which `find` has just found these blocks.
         """
-        waited: list[int] = (np.flatnonzero(self._pool.is_waited_behind[found]) + 1).tolist()
-        for place in [0, *waited]:
+        waited = self._pool.is_waited_behind[found]
+        places: list[int] = (waited.nonzero()[0] + 1).tolist() if np.count_nonzero(waited) else []
+        for place in [0, *places]:
             by_token = self._unhashed.get(kv.hashes.before(place))
             if by_token is None:
                 continue
@@ -275,21 +288,25 @@ class PrefixIndex:
                     return True
         return False
 
-    def _may_follow(self, token: int, place: int, parent: int, found: list[BlockIds]) -> bool:
-        """Whether a block with this last token, after the blocks found so far, may be cached.
+    def _likely_next(self, token: int, place: int, parent: int, found: list[BlockIds]) -> int:
+        """A cached block behind those found so far, whose last token may be this one.
 
-        `parent` is the hash of the prefix that they are.
+        `parent` is the hash of the prefix that they are. `NULL`: there is none, or it is not known
+        which.
         """
-        if token == ANY_TOKEN:
-            return True
-        known = self._pool.block_of_hash.keys()
+        pool = self._pool
         for each in (token, ANY_TOKEN):
-            if not known.isdisjoint(self._begins.get((parent, each), ())):
-                return True
+            for begin in self._begins.get((parent, each), ()):
+                block = pool.block_of_hash.get(begin, NULL)
+                if block != NULL:
+                    return block
         if not found:
-            return False
-        before = self._paths[int(self._pool.number_of[found[-1][-1]])]
-        return place < len(before.hashed) and before.token_at(place, self._block_size) == token
+            return NULL
+        before = self._paths[int(pool.number_of[found[-1][-1]])]
+        if place >= len(before.hashed):
+            return NULL
+        is_alike = before.token_at(place, self._block_size) in (token, ANY_TOKEN)
+        return int(before.hashed[place]) if is_alike else NULL
 
     def _hash_after(self, parent: int, last_token: int) -> None:
         """Hash the next blocks of all requests that may continue a prefix as another request does.
