@@ -215,13 +215,16 @@ def num_alike(prompt: Prompt, other: Prompt) -> int:
                 num_equal += min(num_tokens, num_others)
             if seed != other_seed or num_tokens != num_others:
                 return num_equal
-    elif isinstance(prompt, BlockPrompt) and isinstance(other, BlockPrompt):
-        if prompt.block_size == other.block_size:
-            most = min(len(prompt.block_ids), len(other.block_ids))
-            differ = prompt.block_ids[:most] != other.block_ids[:most]
-            first = int(differ.argmax())
-            num_blocks = first if differ[first] else most
-            num_equal = min(num_blocks * prompt.block_size, len(prompt), len(other))
+    elif (
+        isinstance(prompt, BlockPrompt)
+        and isinstance(other, BlockPrompt)
+        and prompt.block_size == other.block_size
+    ):
+        most = min(len(prompt.block_ids), len(other.block_ids))
+        differ = prompt.block_ids[:most] != other.block_ids[:most]
+        first = int(differ.argmax())
+        num_blocks = first if differ[first] else most
+        num_equal = min(num_blocks * prompt.block_size, len(prompt), len(other))
     return num_equal
 
 

@@ -91,8 +91,7 @@ def check_blocks(
             num_due += manager.num_blocks_to_allocate(table, Chunk(seq_len, seq_len, 1 << 62))
             _check_hashes(memory.pool, manager, table, rid, kv)
             require(
-                NULL not in blocks[manager.num_skipped(seq_len) :]
-                or _may_lack(manager, size),
+                NULL not in blocks[manager.num_skipped(seq_len) :] or _may_lack(manager, size),
                 f"{rid} lacks a block that its next token attends to",
             )
             num_needed = -(-seq_len // size)

@@ -3,154 +3,18 @@
 docs/explanation/vllm.md, rules 8 to 11, say how it works. A free block keeps its contents until
 it is allocated again; until then it can be found by its hash. The pool knows the hash of a block
 only once some request has looked for a prefix that may continue in that block
-(sim.vllm.cache.full_attention).
-
-A request frees hundreds of blocks at once, and most of them are allocated again in the same order.
-So the queue of free blocks has one entry for all blocks that were freed together.
+(sim.vllm.cache.prefix_index).
 """
 
 from bisect import insort
-from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.errors import InvariantError
 from sim.core.tokens import BlockKeys
 from sim.engine.page_pool import CacheListener
+from sim.vllm.cache.free_blocks import FreeBlockQueue, FreedGroup
 from sim.vllm.request import NO_BLOCKS, BlockIds, Hashes, RequestBlocks, block_ids
-
-
-class FreedGroup:
-    """Blocks that one request freed together, those without hashes before the others.
-
-    Attributes:
-        number: groups are numbered by age, from 1.
-        plain: blocks that had no hash when they were freed; the first is allocated first.
-        num_plain: the first `num_plain` of them still have none, so nobody else uses them.
-        hashed: the others, behind them.
-        num_dequeued: entries at the front that have left the queue, stale ones included.
-    """
-
-    def __init__(self, number: int, plain: list[int], hashed: BlockIds) -> None:
-        self.number = number
-        self.plain = plain
-        self.num_plain = len(plain)
-        self.hashed = hashed
-        self.num_dequeued = 0
-        self._rest: BlockIds | None = None
-
-    def __len__(self) -> int:
-        return len(self.plain) + len(self.hashed)
-
-    def rest(self) -> BlockIds:
-        """The entries behind the first `num_plain`."""
-        if self.num_plain == len(self.plain):
-            return self.hashed
-        return np.concatenate([block_ids(self.plain[self.num_plain :]), self.hashed])
-
-    def dequeue_rest(self, max_entries: int) -> BlockIds:
-        """Remove up to `max_entries` of these entries; all before them are gone."""
-        if self._rest is None:
-            self._rest = self.rest()
-        start = self.num_dequeued - self.num_plain
-        entries = self._rest[start : start + max_entries]
-        self.num_dequeued += len(entries)
-        return entries
-
-
-class FreeBlockQueue:
-    """The queue: blocks put first, then those never used, by number, then the groups, by age.
-
-    A block that a request uses again while it is free stays in its group as a stale entry, which is
-    skipped later. Blocks whose contents nobody can find may go to the front of the queue instead.
-    The last of them is taken first, and none can be used again before it is taken.
-
-    Attributes:
-        group_of: by block, the number of the group in which it is free; 0: it is in none, or has no
-            hash. One place more, for `NULL`.
-    """
-
-    def __init__(self, num_blocks: int) -> None:
-        self.group_of: NDArray[np.int64] = np.zeros(num_blocks + 1, dtype=np.int64)
-        self._num_blocks = num_blocks
-        self._num_ever_used = 0
-        self._num_free = num_blocks
-        self._first: list[int] = []
-        self._groups: deque[FreedGroup] = deque()
-        self._num_groups = 0
-
-    def __len__(self) -> int:
-        return self._num_free
-
-    def take(self, num_blocks: int) -> tuple[list[int], BlockIds]:
-        """Remove the first `num_blocks` blocks of the queue.
-
-        Returns these blocks, and those of them that may have hashes.
-
-        Raises InvariantError: fewer blocks are free.
-        """
-        if num_blocks > self._num_free:
-            raise InvariantError(f"{num_blocks} blocks taken, but only {self._num_free} are free")
-        self._num_free -= num_blocks
-        taken: list[int] = []
-        if self._first and num_blocks:
-            taken = self._first[-num_blocks:]
-            taken.reverse()
-            del self._first[-num_blocks:]
-        unused = self._num_ever_used
-        self._num_ever_used = min(unused + num_blocks - len(taken), self._num_blocks)
-        taken += range(unused, self._num_ever_used)
-        may_have_hashes = NO_BLOCKS
-        while len(taken) < num_blocks:
-            group = self._groups[0]
-            if group.num_dequeued < group.num_plain:
-                end = min(group.num_dequeued + num_blocks - len(taken), group.num_plain)
-                taken += group.plain[group.num_dequeued : end]
-                group.num_dequeued = end
-            else:
-                entries = group.dequeue_rest(num_blocks - len(taken))
-                others = entries[self.group_of[entries] == group.number]
-                self.group_of[others] = 0
-                taken += others.tolist()
-                may_have_hashes = (
-                    np.concatenate([may_have_hashes, others]) if len(may_have_hashes) else others
-                )
-            if group.num_dequeued == len(group):
-                self._groups.popleft()
-        return taken, may_have_hashes
-
-    def append(self, plain: list[int], hashed: BlockIds) -> FreedGroup:
-        """Add blocks that were freed together at the end; none of them may be in the queue.
-
-        `plain` have no hashes, and come first.
-        """
-        self._num_groups += 1
-        group = FreedGroup(self._num_groups, plain, hashed)
-        if len(group):
-            self._num_free += len(group)
-            self.group_of[hashed] = group.number
-            self._groups.append(group)
-        return group
-
-    def put_first(self, blocks: list[int]) -> None:
-        """Add blocks at the front, the last of them first; none of them may be in the queue."""
-        self._num_free += len(blocks)
-        self._first += blocks
-
-    def remove(self, blocks: BlockIds) -> None:
-        """Remove free blocks with hashes, whose entries in their groups become stale."""
-        self._num_free -= len(blocks)
-        self.group_of[blocks] = 0
-
-    def as_list(self) -> list[int]:
-        """All free blocks in the order of the queue; for tests and checks."""
-        blocks = [*reversed(self._first), *range(self._num_ever_used, self._num_blocks)]
-        for group in self._groups:
-            blocks += group.plain[group.num_dequeued : group.num_plain]
-            entries = group.rest()[max(group.num_dequeued - group.num_plain, 0) :]
-            blocks += entries[self.group_of[entries] == group.number].tolist()
-        return blocks
 
 
 class BlockEvents:
@@ -398,8 +262,12 @@ class BlockPool:
         if not len(blocks):
             return blocks
         num_extra = self.extra_users[blocks]
-        if not np.count_nonzero(num_extra):
+        num_shared = np.count_nonzero(num_extra)
+        if not num_shared:
             return blocks
+        if num_shared == len(blocks):
+            self.extra_users[blocks] -= 1
+            return NO_BLOCKS
         self.extra_users[blocks[num_extra > 0]] -= 1
         left: BlockIds = blocks[num_extra == 0]
         return left

@@ -61,7 +61,9 @@ class Desk:
 
     def found(self, *segments):
         request = RequestBlocks(SegmentPrompt(segments), OutputTokens(None, None))
-        return self.kv.find_longest_cache_hit(request, sum(n for _, n in segments)).blocks[0].tolist()
+        return (
+            self.kv.find_longest_cache_hit(request, sum(n for _, n in segments)).blocks[0].tolist()
+        )
 
     def _note(self, request, num_tokens):
         self._held[id(request)] = (request, num_tokens)

@@ -58,7 +58,9 @@ class Server:
     def tables(self, rid):
         """For each group, where the request has blocks."""
         of_groups = self.requests[rid][0].tables
-        return ["".join(".x"[block != NULL] for block in table.blocks_from(0)) for table in of_groups]
+        return [
+            "".join(".x"[block != NULL] for block in table.blocks_from(0)) for table in of_groups
+        ]
 
 
 def test_blocks_that_left_the_window_are_free():
