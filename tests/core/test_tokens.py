@@ -9,6 +9,7 @@ from sim.core.tokens import (
     ArrayPrompt,
     BlockPrompt,
     SegmentPrompt,
+    num_alike,
     stream_token_ids,
     stream_tokens_at,
 )
@@ -66,6 +67,30 @@ def test_segment_prompts_share_exactly_their_common_segments():
     assert num_common(one, SegmentPrompt(((1, 4), (2, 16))).token_ids()) == 4
     assert num_common(one, SegmentPrompt(((1, 10), (2, 30))).token_ids()) == 20
     assert num_common(one, SegmentPrompt(((2, 10),)).token_ids()) == 0
+
+
+_PIECES = st.lists(st.tuples(st.integers(1, 2), st.integers(1, 3)), min_size=1, max_size=4)
+_NAMED = st.one_of(
+    _PIECES.map(tuple).map(SegmentPrompt),
+    st.builds(
+        lambda ids, size, left_out: BlockPrompt(np.array(ids), size, size * len(ids) - left_out),
+        st.lists(st.integers(1, 2), min_size=1, max_size=4),
+        st.integers(2, 3),
+        st.integers(0, 1),
+    ),
+)
+
+
+@given(_NAMED, _NAMED)
+def test_prompts_are_alike_as_far_as_their_tokens_are_equal(one, other):
+    """Of the same kind, all but what streams share across the cut of a segment."""
+    num_equal = num_common(one.token_ids(), other.token_ids())
+    assert num_alike(one, other) == num_alike(other, one) <= num_equal
+    assert num_alike(one, one) == len(one)
+    if isinstance(one, BlockPrompt) and isinstance(other, BlockPrompt):
+        assert one.block_size != other.block_size or num_alike(one, other) == num_equal
+    elif isinstance(one, SegmentPrompt) and isinstance(other, SegmentPrompt):
+        assert bool(num_alike(one, other)) == bool(num_equal)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 511, 512, 513, 1024, 1536])

@@ -5,13 +5,14 @@ a list. The memory names blocks only when they are looked for, and must find the
 """
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sim.core.tokens import ArrayPrompt
+from sim.core.tokens import ArrayPrompt, BlockPrompt, SegmentPrompt
 from sim.engine.request import OutputTokens
 from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
 from sim.vllm.cache.single_type_manager import CacheRules
@@ -107,11 +108,14 @@ class BlockMachine(RuleBasedStateMachine):
     @rule(tokens=sequences, prompt_len=st.integers(1, 9))
     def arrives(self, tokens, prompt_len):
         prompt_len = min(prompt_len, len(tokens))
-        row = Row(tokens, prompt_len, num_known=prompt_len)
-        prompt, output = np.array(tokens[:prompt_len]), np.array(tokens[prompt_len:])
+        prompt, output = self.prompt(tokens[:prompt_len]), np.array(tokens[prompt_len:])
+        row = Row([*prompt.token_ids().tolist(), *tokens[prompt_len:]], prompt_len, prompt_len)
         outputs = OutputTokens(lambda n: output[:n], lambda start, stop: output[start:stop])
-        row.kv = RequestBlocks(ArrayPrompt(prompt), outputs)
+        row.kv = RequestBlocks(prompt, outputs)
         self.waiting.append(row)
+
+    def prompt(self, symbols):
+        return ArrayPrompt(np.array(symbols))
 
     @rule(chunk=st.integers(1, 7), most=st.integers(0, 3))
     def decide(self, chunk, most):
@@ -204,7 +208,8 @@ class BlockMachine(RuleBasedStateMachine):
     @rule(tokens=sequences)
     def looks(self, tokens):
         """A request looks for its prefix and is not admitted."""
-        request = RequestBlocks(ArrayPrompt(np.array(tokens)), OutputTokens(None, None))
+        request = RequestBlocks(self.prompt(tokens), OutputTokens(None, None))
+        tokens = request.ids(0, len(tokens)).tolist()
         found = self.plain.find(tokens, (len(tokens) - 1) // _SIZE)
         assert self.memory.find_longest_cache_hit(request, len(tokens)).blocks[0].tolist() == found
 
@@ -226,9 +231,21 @@ class LaggingBlockMachine(BlockMachine):
     uncached_first = False
 
 
+class NamedBlockMachine(BlockMachine):
+    """Prompts that are alike take over each other's hashes: of streams, and of blocks with ids."""
+
+    def prompt(self, symbols):
+        if symbols[0]:
+            return BlockPrompt(np.array(symbols), 1, len(symbols))
+        return SegmentPrompt(tuple((s, len([*same])) for s, same in groupby(symbols)))
+
+
 _SETTINGS = settings(stateful_step_count=40)
 
 TestBlockManager = BlockMachine.TestCase
 TestBlockManager.settings = _SETTINGS
 TestBlockManagerLagging = LaggingBlockMachine.TestCase
 TestBlockManagerLagging.settings = _SETTINGS
+
+TestBlockManagerNamed = NamedBlockMachine.TestCase
+TestBlockManagerNamed.settings = _SETTINGS
