@@ -201,33 +201,6 @@ class ArrayPrompt:
         return NO_STREAM
 
 
-def num_alike(prompt: Prompt, other: Prompt) -> int:
-    """How many of the first tokens of two prompts are equal, as far as that is seen at once.
-
-    They may have more in common.
-    """
-    num_equal = 0
-    if isinstance(prompt, SegmentPrompt) and isinstance(other, SegmentPrompt):
-        for (seed, num_tokens), (other_seed, num_others) in zip(
-            prompt.segments, other.segments, strict=False
-        ):
-            if seed == other_seed:
-                num_equal += min(num_tokens, num_others)
-            if seed != other_seed or num_tokens != num_others:
-                return num_equal
-    elif (
-        isinstance(prompt, BlockPrompt)
-        and isinstance(other, BlockPrompt)
-        and prompt.block_size == other.block_size
-    ):
-        most = min(len(prompt.block_ids), len(other.block_ids))
-        differ = prompt.block_ids[:most] != other.block_ids[:most]
-        first = int(differ.argmax())
-        num_blocks = first if differ[first] else most
-        num_equal = min(num_blocks * prompt.block_size, len(prompt), len(other))
-    return num_equal
-
-
 class TokenSequence(Protocol):
     """Token ids, which may be made only when a slice is asked for. A numpy array is one, too."""
 

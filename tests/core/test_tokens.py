@@ -9,10 +9,10 @@ from sim.core.tokens import (
     ArrayPrompt,
     BlockPrompt,
     SegmentPrompt,
-    num_alike,
     stream_token_ids,
     stream_tokens_at,
 )
+from sim.vllm.request import num_alike
 
 _MASK = (1 << 64) - 1
 
