@@ -20,6 +20,7 @@ from sim.scenario.contest_section import ContestSection, TrafficSection
 from sim.scenario.fitted_section import FittedSection
 from sim.scenario.memory_section import MemorySection
 from sim.scenario.report_section import Plot, ReportSection
+from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import EdgeSection, Scenario, SloSection
 from sim.scenario.search_sections import (
     DisaggregatedSection,
@@ -33,7 +34,7 @@ from sim.scenario.search_sections import (
     TuneSection,
     UniformRange,
 )
-from sim.scenario.servers_section import PoolSection, RouterConfig, TransferSection
+from sim.scenario.servers_section import PoolSection, TransferSection
 from sim.scenario.store_section import StoreSection
 from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime

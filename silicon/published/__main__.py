@@ -11,6 +11,7 @@ from pathlib import Path
 
 from silicon.page import write_board
 from silicon.published.commands import SOURCES, board, outcome_of, published
+from silicon.published.routers import routers_board
 from silicon.published.stacks import stacks_board
 from silicon.published.tiers import tiers_board
 
@@ -37,6 +38,7 @@ _TABLES: dict[str, Callable[[], str]] = {
     **{source: partial(_of_commands, source) for source in SOURCES},
     "aibrix-8xvllm": stacks_board,
     "llm-d-tiers": tiers_board,
+    "llm-d-routers": routers_board,
 }
 
 if __name__ == "__main__":

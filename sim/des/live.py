@@ -75,6 +75,10 @@ class LiveLog(SimulationLog):
         self.ended: list[RequestRecord] = []
         self._keeps = keeps
 
+    def predicted(self, rid: str, cached_tokens: int) -> None:
+        if self._keeps:
+            super().predicted(rid, cached_tokens)
+
     def submitted(self, spec: RequestSpec, replica: int) -> None:
         self.numbers[spec.rid] = replica
         if self._keeps:

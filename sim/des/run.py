@@ -112,6 +112,7 @@ class Running:
         for role, router in routers.items():
             connect(router, self._replicas(role), env, self._logs[role])
         servers = {role: routed(routers[role], each) for role, each in parts.items()}
+        servers[PREFILL if BOTH not in servers else BOTH].on_prediction = log.predicted
         if self._handovers is None:
             self._servers = servers[BOTH]
         else:

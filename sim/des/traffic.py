@@ -75,6 +75,10 @@ class SimulationLog:
         ends, self._warms_up = self._warms_up and not spec.warm_up, spec.warm_up
         return ends
 
+    def predicted(self, rid: str, cached_tokens: int) -> None:
+        """A router believes that so much of a request is cached where it sends it now."""
+        self.builder.predicted(rid, cached_tokens)
+
     def submitted(self, spec: RequestSpec, replica: int) -> None:
         if spec.arrival_ns > MAX_TIME_NS:
             raise InputError(BEYOND_CLOCK, key=("workload",))

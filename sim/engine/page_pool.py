@@ -19,19 +19,50 @@ KeysOf = Callable[[TokenIds], list[int]]
 
 
 class CacheListener(Protocol):
-    """Is told what a prefix cache on the device holds; at first it holds nothing.
+    """Is told what one tier of a prefix cache holds; at first it holds nothing.
 
     These are the events BlockStored and BlockRemoved of real engines. SGLang 0.5.23 defines them in
     disaggregation/kv_events.py, vLLM 0.33.0 in distributed/kv_events.py. A block is a page of
     SGLang's, a block of vLLM's. It is named by a key that stands for all tokens up to its end
-    (`sim.core.tokens`).
+    (`sim.core.tokens`). Tiers are the device, host memory, and a store.
     """
 
     def stored(self, keys: list[int]) -> None:
-        """Blocks with these keys, none of which the cache held, are in it now."""
+        """Blocks with these keys are in the tier now; some may have been there before."""
 
     def removed(self, keys: list[int]) -> None:
-        """The cache holds the blocks with these keys no more."""
+        """The tier holds the blocks with these keys no more."""
+
+
+class CountedKeys:
+    """Tells a listener of blocks of which several may have the same key.
+
+    It hears of the first block of a key that comes, and of the last one that goes.
+    """
+
+    def __init__(self, listener: CacheListener) -> None:
+        self._listener = listener
+        self._num_equal: dict[int, int] = {}
+
+    def add(self, keys: list[int]) -> None:
+        num_equal, new = self._num_equal, []
+        for key in keys:
+            number = num_equal.get(key, 0)
+            num_equal[key] = number + 1
+            if not number:
+                new.append(key)
+        if new:
+            self._listener.stored(new)
+
+    def remove(self, keys: list[int]) -> None:
+        gone = []
+        for key in keys:
+            self._num_equal[key] -= 1
+            if not self._num_equal[key]:
+                del self._num_equal[key]
+                gone.append(key)
+        if gone:
+            self._listener.removed(gone)
 
 
 class Span:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sim.engine.page_pool import CacheListener, KeysOf
 from sim.engine.request import Lockstep, Request
+from sim.engine.store import Store
 
 
 class PageDemand:
@@ -132,11 +133,18 @@ class KVMemory:
         spares = self.evictable_tokens > 0
         return demand.num_affordable(num_steps, self.num_free_pages, spares=spares)
 
-    def listen(self, listener: CacheListener) -> KeysOf | None:
-        """Tell a listener from now on which blocks the prefix cache holds; it must be empty.
+    def listen(self, device: CacheListener, host: CacheListener) -> KeysOf | None:
+        """Tell from now on which blocks the prefix cache holds on the device, and in host memory.
+
+        Both must be empty. A store below them has listeners of its own (`store`).
 
         Returns what makes the keys of a prompt's blocks; None: this memory tells nothing.
         """
+        return None
+
+    @property
+    def store(self) -> Store | None:
+        """The store below host memory, which other servers may use, too; None: there is none."""
         return None
 
     @property

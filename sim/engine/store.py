@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sim.engine.page_pool import CacheListener
+
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
@@ -137,6 +139,7 @@ class Store:
         now_ns: how far its time has come.
         starters: one of each server, called before time goes on: it begins the operations that
             the server's threads are to do next.
+        listeners: are told which pages it keeps.
     """
 
     def __init__(self, settings: StoreSettings, draw: Callable[[], float]) -> None:
@@ -144,6 +147,7 @@ class Store:
         self.settings = settings
         self.now_ns = 0
         self.starters: list[Callable[[], None]] = []
+        self.listeners: list[CacheListener] = []
         # The sizes of the pages by their keys, and their sum.
         self._sizes: dict[int, int] = {}
         self._used = 0
@@ -281,17 +285,26 @@ class Store:
         share = self.settings.failed_write_share
         if num_new and share and self._draw() < share:
             return False
+        gone: list[int] = []
         for each in pages:
             for key in each.keys:
                 self._use(key, each.size)
-                self._make_room()
+                gone += self._made_room()
+        kept = self._sizes
+        for listener in self.listeners:  # A page may have gone and come again.
+            listener.stored([key for each in pages for key in each.keys if key in kept])
+            listener.removed([key for key in gone if key not in kept])
         return True
 
     def _use(self, key: int, size: int) -> None:
         self._used += size - self._sizes.pop(key, 0)
         self._sizes[key] = size
 
-    def _make_room(self) -> None:
+    def _made_room(self) -> list[int]:
+        """Drop the pages used least recently until all fit; returns them."""
+        gone: list[int] = []
         capacity = self.settings.capacity_pages
         while capacity is not None and self._used > capacity * WHOLE_PAGE and self._sizes:
-            self._used -= self._sizes.pop(next(iter(self._sizes)))
+            gone.append(next(iter(self._sizes)))
+            self._used -= self._sizes.pop(gone[-1])
+        return gone

@@ -195,6 +195,15 @@ def _cache(log: RunLog) -> Summary:
             "host_hit_rate_pct": ratio(100 * num_cached, num_prompt),
             "total_loaded_tokens": int(log.steps.num_loaded_tokens.sum()),
         }
+    if log.predicted_tokens is not None:
+        predicted, cached = log.predicted_tokens[admitted], requests.cached_tokens[admitted]
+        num_prompt = int(requests.prompt_tokens[admitted].sum())
+        for name, tokens in (
+            ("predicted_hit_rate_pct", predicted),
+            ("false_hit_rate_pct", np.maximum(predicted - cached, 0)),
+            ("unforeseen_hit_rate_pct", np.maximum(cached - predicted, 0)),
+        ):
+            found[name] = ratio(100 * int(tokens.sum()), num_prompt)
     return found
 
 
@@ -280,14 +289,17 @@ RequestTable = dict[str, list[str] | Int64 | Float64]
 def request_table(log: RunLog) -> RequestTable:
     """The table of requests, by column, in the order of the columns in files and data frames.
 
-    It has no warm-up requests. `host_cached_tokens` is among them if the run had a host tier; with
-    server pools, `pool`, that of the replica; and if prefill and decode servers are disaggregated,
-    the parts of TTFT (`sim.metrics.registry.PHASES`), `sent_tokens` and `prefill_replica`.
+    It has no warm-up requests. `host_cached_tokens` is among them if the run had a host tier, and
+    `predicted_tokens` if its router predicts what is cached; with server pools, `pool`, that of the
+    replica; and if prefill and decode servers are disaggregated, the parts of TTFT
+    (`sim.metrics.registry.PHASES`), `sent_tokens` and `prefill_replica`.
     """
     log = log.measured()
     requests = log.requests
     latencies = request_latencies(requests)
     host = {"host_cached_tokens": requests.host_cached_tokens} if log.has_host_tier else {}
+    if log.predicted_tokens is not None:
+        host["predicted_tokens"] = log.predicted_tokens
     return {
         "rid": requests.rid,
         "arrival_s": requests.arrival_ns / NS_PER_S,

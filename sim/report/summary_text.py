@@ -242,6 +242,9 @@ def _totals(summary: Summary) -> list[str]:
     if "host_hit_rate_pct" in summary:
         rates.append("host_hit_rate_pct")
         counts.append("total_loaded_tokens")
+    if "predicted_hit_rate_pct" in summary:
+        rates.append("predicted_hit_rate_pct")
+        counts.append("false_hit_rate_pct")
     if "gpu_hours" in summary:
         rates += ["gpu_hours", "mean_replicas"]
         counts += ["replica_starts", "time_below_slo_s"]

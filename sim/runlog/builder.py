@@ -183,6 +183,9 @@ class RunLogBuilder:
         self._steps = RowBuffer(len(StepColumns.__slots__))
         self._handovers: RowBuffer | None = None
         self._further: RowBuffer | None = None
+        # What routers predict of requests that have not been submitted yet, and of others.
+        self._predicted: dict[str, int] = {}
+        self._predictions: RowBuffer | None = None
         self.num_over = self.num_step_rows = 0
 
     def keep_handovers(self) -> None:
@@ -193,8 +196,16 @@ class RunLogBuilder:
         """Note the time of each fast-forwarded step; called before the first one."""
         self._further = RowBuffer(len(FurtherTimes._fields))
 
+    def predicted(self, rid: str, cached_tokens: int) -> None:
+        """A router believes that so much of a request is cached where it is submitted next."""
+        self._predicted[rid] = cached_tokens
+
     def submitted(self, spec: RequestSpec, prompt_tokens: int, replica: int) -> None:
         """A request arrived at a server."""
+        if spec.rid in self._predicted:
+            if self._predictions is None:
+                self._predictions = RowBuffer(2)
+            self._predictions.append((len(self._rids), self._predicted.pop(spec.rid)))
         self._row_of[spec.rid] = len(self._rids)
         self._rids.append(spec.rid)
         self._tenants.append(spec.tenant)
@@ -259,7 +270,16 @@ class RunLogBuilder:
             meta=dict(meta),
             handovers=self._handover_columns(),
             further=None if self._further is None else FurtherTimes(*self._further.take_columns()),
+            predicted_tokens=self._predicted_tokens(),
         )
+
+    def _predicted_tokens(self) -> Int64 | None:
+        if self._predictions is None:
+            return None
+        row, cached_tokens = [column.widened() for column in self._predictions.take_columns()]
+        predicted: Int64 = np.zeros(len(self._rids), dtype=np.int64)
+        predicted[row] = cached_tokens
+        return predicted
 
     def _handover_columns(self) -> HandoverColumns | None:
         if self._handovers is None:

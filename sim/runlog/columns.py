@@ -193,6 +193,9 @@ class RunLog:
     of it; then `gap_at_ns` says when the gaps of `token_gaps` ended.
 
     With server pools, `further` has the time of each step that fast-forward passed.
+
+    `predicted_tokens`: how many tokens of each request its router believed to be cached where it
+    sent it; shape [num_requests]. None: the router believes nothing.
     """
 
     requests: RequestColumns
@@ -203,6 +206,7 @@ class RunLog:
     window_ns: tuple[int, int] | None = None
     handovers: HandoverColumns | None = None
     further: FurtherTimes | None = None
+    predicted_tokens: Int64 | None = None
 
     @property
     def pools(self) -> tuple[LoggedPool, ...]:
@@ -243,7 +247,9 @@ class RunLog:
     def of_requests(self, mask: Bools) -> "RunLog":
         """The log with the requests where `mask`, of shape [num_requests], is true."""
         handovers = None if self.handovers is None else self.handovers.rows(mask)
-        return replace(self, requests=self.requests.rows(mask), handovers=handovers)
+        predicted = None if self.predicted_tokens is None else self.predicted_tokens[mask]
+        requests = self.requests.rows(mask)
+        return replace(self, requests=requests, handovers=handovers, predicted_tokens=predicted)
 
     def of_steps(self, mask: Bools) -> "RunLog":
         """The log with the rows of steps where `mask`, of shape [num_runs], is true."""

@@ -24,7 +24,8 @@ from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
 from sim.metrics.series import Edge
 from sim.scenario.acceptance_section import AcceptanceSection
-from sim.scenario.servers_section import Pools, RoundRobinConfig, RouterConfig, TransferSection
+from sim.scenario.router_section import RoundRobinConfig, RouterConfig
+from sim.scenario.servers_section import Pools, TransferSection
 from sim.scenario.store_section import Store
 from sim.validation import KeysError, StrictModel, lazy_schema, whole_schema
 from sim.workload import MAX_REQUESTS
@@ -305,8 +306,9 @@ class Scenario(StrictModel):
                 "replicas",
                 "autoscale",
             )
-        if self.router.kind == "kv-aware":
-            raise KeysError("router kv-aware does not go with autoscale", "router", "autoscale")
+        if self.router.kind in ("kv-aware", "scored"):
+            what = f"router {self.router.kind} does not go with autoscale"
+            raise KeysError(what, "router", "autoscale")
         if section.rule.kind == "slo" and self.slo.ttft_ms is self.slo.tpot_ms is None:
             raise KeysError(
                 "autoscale.rule of kind slo needs slo.ttft_ms or slo.tpot_ms", "autoscale", "slo"

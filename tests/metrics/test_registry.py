@@ -17,7 +17,7 @@ def summary(pools_log):
     meta = {**log.meta, "host_cache_tokens": 1, "num_speculative_tokens": 3}
     meta["fleet"] = fleet.to_meta()
     meta["power"] = [ServerPower(100, 700, {"steps": 2})._asdict() for _ in log.pools]
-    return summarise(replace(log, meta=meta))
+    return summarise(replace(log, meta=meta, predicted_tokens=log.requests.cached_tokens))
 
 
 def test_metric_names_are_the_numbers_of_a_summary(summary):

@@ -41,7 +41,9 @@ ROUTERS = {
         max_tree_tokens=200,
         block_tokens=4,
     ),
-    "session-sticky": lambda: SessionSticky(by_tenant=False, max_idle_ns=50 * NS_PER_MS),
+    "session-sticky": lambda: SessionSticky(
+        by_tenant=False, max_idle_ns=50 * NS_PER_MS, spill=None
+    ),
 }
 LIMITS = {"ttft": 20.0, "tpot": 6.0}
 RULES = (

@@ -21,7 +21,7 @@ ROUTERS = {
     "round-robin": RoundRobin,
     "random": lambda: RandomChoice(random=np.random.default_rng(7)),
     "session-sticky": lambda: SessionSticky(
-        by_tenant=False, max_idle_ns=10_000_000, random=np.random.default_rng(7)
+        by_tenant=False, max_idle_ns=10_000_000, spill=None, random=np.random.default_rng(7)
     ),
 }
 

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.core.routing import Spill
 from sim.des.routers.kv_aware import KvAware
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.router import LeastLoaded, PowerOfTwo, RoundRobin, SessionSticky
-from sim.scenario.servers_section import KvAwareConfig
+from sim.des.routers.scored import Scored
+from sim.scenario.router_section import KvAwareConfig, ScoredConfig
 from sim.sglang.config import SchedulerConfig
 from sim.workload.workload import Turn, listed
 from tests.support.random_scenarios import random_scenarios
@@ -18,10 +20,14 @@ from tests.support.serve import linear_latency, serve
 from tests.support.workloads import scripted
 
 
-def kv_aware(**settings):
-    """A router with the defaults of its section."""
-    defaults = {**KvAwareConfig(kind="kv-aware").parameters(), **settings}
-    return KvAware(**defaults)
+def kv_aware(random=None, **settings):
+    """A router of this section, which draws with `random`."""
+    return KvAware(**KvAwareConfig(kind="kv-aware", **settings).parameters(), random=random)
+
+
+def scored(**settings):
+    section = ScoredConfig(kind="scored", **settings)
+    return Scored(**section.parameters(), random=np.random.default_rng(6))
 
 
 # With these seeds the first of two replicas is drawn first.
@@ -37,11 +43,17 @@ ROUTERS = {
         block_tokens=4,
     ),
     "power-of-two": lambda: PowerOfTwo(random=np.random.default_rng(6)),
-    "kv-aware": lambda: kv_aware(event_delay_ns=0),
+    "kv-aware": kv_aware,
     "kv-aware, late": lambda: kv_aware(
-        event_delay_ns=9_000_000, temperature=0.5, random=np.random.default_rng(2)
+        event_delay_s=0.009, temperature=0.5, random=np.random.default_rng(2)
     ),
-    "session-sticky": lambda: SessionSticky(by_tenant=False, max_idle_ns=50_000_000),
+    "kv-aware, by what was sent": lambda: kv_aware(kv_events=False, predicted_ttl_s=0.2),
+    "scored": lambda: scored(prefix_weight=3),
+    "scored, by loads": lambda: scored(prefix_weight=0, metrics_interval_s=0.01),
+    "session-sticky, with spill": lambda: SessionSticky(
+        by_tenant=False, max_idle_ns=None, spill=Spill(1.25, 1, True)
+    ),
+    "session-sticky": lambda: SessionSticky(by_tenant=False, max_idle_ns=50_000_000, spill=None),
 }
 kinds = pytest.mark.parametrize("kind", sorted(ROUTERS))
 

@@ -39,7 +39,7 @@ SPOILED = [
      "16: scheduler.radix_eviction_policy: unknown value 'slru2' (did you mean slru?)"),
     ("seed: 3", "router: any",
      ("2: router: unknown router 'any' (one of: round-robin, least-loaded, prefix-aware,"
-      " session-sticky, random, power-of-two, kv-aware)")),
+      " session-sticky, random, power-of-two, kv-aware, scored)")),
     ("seed: 3", "router: prefix_aware",
      "2: router: unknown router 'prefix_aware' (did you mean prefix-aware?)"),
     ("seed: 3", "router: 3", "2: router: must be a name or a mapping, got 3"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from silicon.published import tiers
+from silicon.published import routers, tiers
 from silicon.published.commands import board, outcome_of, published
 from silicon.published.stacks import published_loads, row_of, simulated_loads
 
@@ -49,3 +49,10 @@ def test_page_has_these_loads_of_tiers():
     (first,) = tiers.simulated_stages(1, has_host=False)
     for load, means in (("45 clients", clients), ("5/s", first)):
         assert tiers.row_of(load, means, has_host=False) in page
+
+
+@pytest.mark.parametrize("router", ["precise", "random"])
+def test_page_has_this_load_of_routers(router):
+    page = PAGE.read_text(encoding="utf-8")
+    (row,) = routers.rows_of(router, routers.simulated(router, 1))
+    assert row in page

@@ -22,6 +22,9 @@ class PrefixAware:
 
     The least loaded one is chosen if loads are uneven, or if too little of the prompt is known.
 
+    Attributes:
+        predicted_tokens: how many tokens of the latest prompt were sent to its replica before.
+
     Args:
         cache_threshold: while loads are even, choose by prefix if more than this share of the
             prompt is in the tree.
@@ -50,6 +53,7 @@ class PrefixAware:
         # By index, the number under which the tree knows a replica.
         self._numbers: list[int] = []
         self._next_number = 0
+        self.predicted_tokens = 0
 
     def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
         if not self._numbers:
@@ -62,7 +66,11 @@ class PrefixAware:
             found_tokens = match.num_blocks * self._block_tokens
             if found_tokens > self._cache_threshold * len(spec.prompt):
                 chosen = self._numbers.index(match.replica)
-        self._tree.insert(keys, self._numbers[chosen])
+        number = self._numbers[chosen]
+        num_blocks = self._tree.match(keys, number).num_blocks
+        # The last token is computed in any case.
+        self.predicted_tokens = max(min(num_blocks * self._block_tokens, len(spec.prompt) - 1), 0)
+        self._tree.insert(keys, number)
         return chosen
 
     def changed(self, kept: Sequence[int]) -> None:
@@ -142,10 +150,15 @@ class PrefixTree:
     def num_blocks(self, replica: int) -> int:
         return self._num_blocks.get(replica, 0)
 
-    def match(self, keys: BlockKeyArray) -> ReplicaMatch:
-        """Find a prompt's longest known prefix, without changing when blocks were last sent."""
+    def match(self, keys: BlockKeyArray, replica: int | None = None) -> ReplicaMatch:
+        """Find a prompt's longest known prefix, without changing when blocks were last sent.
+
+        With a `replica`: what was sent to this one.
+        """
         start, found = 0, None
         while start < len(keys) and (node := self._nodes.get(int(keys[start]))) is not None:
+            if replica is not None and replica not in node.used:
+                break
             shared = _num_shared(node.keys, keys[start:])
             start, found = start + shared, node
             if shared < len(node.keys):

@@ -11,6 +11,7 @@ import numpy as np
 
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec
+from sim.core.routing import Spill
 from sim.des.replicas.one_server import FrontEnd
 from sim.des.replicas.replica import Replica
 
@@ -29,9 +30,12 @@ class Router(Protocol):
     Where the number of replicas changes, a router that remembers replicas by their indices has a
     method `changed` (`tell_changed`).
 
+    A router that believes to know what the replicas have cached says so with an attribute
+    `predicted_tokens`: how many tokens of the latest request's prompt are cached where it goes.
+
     A router that never reads the load of a replica says so with an attribute `looks_at_loads`,
     which is False. Its choices depend on the requests alone, so each replica can be simulated
-    on its own.
+    on its own. It predicts nothing.
     """
 
     def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
@@ -55,6 +59,12 @@ class HiddenReplica:
 def looks_at_loads(router: Router) -> bool:
     """Whether the router's choices may depend on what the replicas do."""
     return bool(getattr(router, "looks_at_loads", True))
+
+
+def predicted_tokens(router: Router) -> int | None:
+    """What the router predicts of its latest request (see `Router`); None: nothing."""
+    predicted: int | None = getattr(router, "predicted_tokens", None)
+    return predicted
 
 
 def seen_replicas(router: Router, replicas: Sequence[RoutedReplica]) -> Sequence[RoutedReplica]:
@@ -141,11 +151,13 @@ class SessionSticky:
     policy `manual` of SGLang's gateway (sgl-model-gateway 0.3.2), with its assignment modes by
     least load and at random. Deliberate differences: the first of several equal loads is chosen; a
     request without a session is assigned like the first of a session; a session expires at its
-    exact time, not in a check once a minute.
+    exact time, not in a check once a minute. When a replica has too much is the rule of that
+    gateway's policy `prefix_hash` (`load_ok`).
 
     Args:
         by_tenant: treat all requests of a tenant as one session.
         max_idle_ns: forget a session that has sent nothing for this time; None: never.
+        spill: when a request goes elsewhere than its session; None: never.
         random: what assignments are drawn from; None: the least loaded replica is chosen.
     """
 
@@ -154,9 +166,11 @@ class SessionSticky:
         *,
         by_tenant: bool,
         max_idle_ns: int | None,
+        spill: Spill | None,
         random: "np.random.Generator | None" = None,
     ) -> None:
-        self.looks_at_loads = random is None
+        self.looks_at_loads = random is None or spill is not None
+        self._spill = spill
         self._random = random
         self._by_tenant = by_tenant
         self._max_idle_ns = max_idle_ns
@@ -167,9 +181,12 @@ class SessionSticky:
         self._forget(spec.arrival_ns)
         session = spec.tenant if self._by_tenant else spec.session
         known = self._sessions.pop(session, None)
-        chosen = self._assign(replicas) if known is None else known[0]
+        chosen = home = self._assign(replicas) if known is None else known[0]
+        if known is not None and self._has_too_much(home, replicas):
+            chosen = least_loaded(replicas)
         if session:
-            self._sessions[session] = chosen, spec.arrival_ns
+            moves = self._spill is not None and self._spill.moves
+            self._sessions[session] = chosen if moves else home, spec.arrival_ns
         return chosen
 
     def changed(self, kept: Sequence[int]) -> None:
@@ -180,6 +197,13 @@ class SessionSticky:
             for session, (replica, last_ns) in self._sessions.items()
             if replica in index_of
         )
+
+    def _has_too_much(self, home: int, replicas: Sequence[RoutedReplica]) -> bool:
+        if self._spill is None:
+            return False
+        loads = [replica.num_unfinished for replica in replicas]
+        most = self._spill.load_factor * (sum(loads) + 1) / len(loads)
+        return loads[home] > max(most, self._spill.above)
 
     def _assign(self, replicas: Sequence[RoutedReplica]) -> int:
         if self._random is None:
@@ -215,17 +239,23 @@ class RoutedServers:
     Attributes:
         targets: the servers that take requests now.
         on_choice: called with each request and its server, if set.
+        on_prediction: called with the id of each request of which the router predicts how many
+            tokens are cached, and with their number, if set.
     """
 
     def __init__(self, targets: Sequence[Target], router: Router) -> None:
         self.targets = list(targets)
         self.on_choice: Callable[[RequestSpec, Target], None] | None = None
+        self.on_prediction: Callable[[str, int], None] | None = None
         self._router = router
         self._seen: Sequence[RoutedReplica] = seen_replicas(router, [t.entry for t in targets])
 
     def choose(self, spec: RequestSpec) -> Target:
         """The server that gets a request which arrives now."""
         target = self.targets[self._router.choose(spec, self._seen)]
+        predicted = predicted_tokens(self._router)
+        if predicted is not None and self.on_prediction is not None:
+            self.on_prediction(spec.rid, predicted)
         if self.on_choice is not None:
             self.on_choice(spec, target)
         return target

@@ -7,6 +7,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
 from sim.des.replicas.replica import Replica
+from sim.des.routers.caches import Caches
 from sim.des.routers.kv_aware import KvAware
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.router import (
@@ -18,9 +19,9 @@ from sim.des.routers.router import (
     Router,
     SessionSticky,
 )
+from sim.des.routers.scored import Scored, ServerMetrics
 from sim.des.traffic import SimulationLog
-from sim.engine.page_pool import KeysOf
-from sim.scenario.servers_section import RouterConfig
+from sim.scenario.router_section import RouterConfig
 from sim.user.objects import ClassKind, UserClass, UserObject, load_class, shown
 from sim.workload.rng import RandomStreams
 
@@ -32,6 +33,7 @@ ROUTERS: Mapping[str, Callable[..., Router]] = {
     "random": RandomChoice,
     "power-of-two": PowerOfTwo,
     "kv-aware": KvAware,
+    "scored": Scored,
 }
 # What the class of a user's own router must have, and the key that names it.
 ROUTER = ClassKind("router", "", {"choose": "spec, replicas"})
@@ -70,6 +72,7 @@ class GuardedRouter:
     def __init__(self, user: UserObject) -> None:
         self._user = user
         self.looks_at_loads = bool(user.get("looks_at_loads", True))
+        self.predicted_tokens: int | None = None
         self._seen: tuple[SeenReplica, ...] = ()
 
     def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
@@ -80,6 +83,11 @@ class GuardedRouter:
             raise self._user.returned(
                 "choose", f"{shown(chosen)}, not the number of a replica, 0 to {len(replicas) - 1}"
             )
+        predicted = self._user.get("predicted_tokens") if self.looks_at_loads else None
+        if predicted is not None and (type(predicted) is not int or predicted < 0):
+            what = f"{shown(predicted)}, not a number of tokens"
+            raise self._user.loaded.fail(f"{self._user.loaded.name}.predicted_tokens is {what}")
+        self.predicted_tokens = predicted
         return chosen
 
     def changed(self, kept: Sequence[int]) -> None:
@@ -92,33 +100,64 @@ class GuardedRouter:
 def connect(
     router: Router, replicas: Sequence[Replica], clock: Clock, reports: SimulationLog
 ) -> None:
-    """Let the router learn what these replicas cache, and how far its requests are.
+    """Let the router learn what these replicas cache, how far its requests are, and how loaded.
 
-    Only a kv-aware router needs this; for others nothing happens. Call it before any request
-    arrives.
+    For routers that look at loads alone nothing happens. Call it before any request arrives.
 
     `replicas` are in the order of the router's choices; `reports` is where they report steps and
     ends.
 
     Raises InputError: the caches of these servers report no events.
     """
-    if not isinstance(router, KvAware):
+    if isinstance(router, KvAware):
+        reports.followers.append(router)
+    elif isinstance(router, Scored):
+        router.read_metrics = lambda: [_metrics(replica) for replica in replicas]
+        for replica in replicas:
+            # Steps that pass as one take all their pages at once.
+            replica.pass_single_steps()
+    else:
         return
-    keys_of: KeysOf | None = None
     for number, replica in enumerate(replicas):
         for engine in replica.engines:
-            memory = engine.scheduler.memory
-            keys_of = memory.listen(router.index.add_cache(number, lambda: clock.now_ns))
+            router.caches.block_tokens = engine.scheduler.memory.page_size
+        pool_tokens = sum(engine.scheduler.memory.pool_tokens for engine in replica.engines)
+        router.caches.remember(number, pool_tokens)
+    if router.caches.knowledge.events:
+        _listen(router.caches, replicas, clock)
+
+
+def _metrics(replica: Replica) -> ServerMetrics:
+    """Of all ranks together."""
+    schedulers = [engine.scheduler for engine in replica.engines]
+    num_waiting = sum(scheduler.num_waiting for scheduler in schedulers)
+    memories = [scheduler.memory for scheduler in schedulers]
+    num_free = sum(memory.free_tokens + memory.evictable_tokens for memory in memories)
+    return ServerMetrics(num_waiting, 1 - num_free / sum(m.pool_tokens for m in memories))
+
+
+def _listen(caches: Caches, replicas: Sequence[Replica], clock: Clock) -> None:
+    """Let a router hear of each tier of each cache."""
+    index = caches.index
+    stores: dict[int, set[int]] = {}
+    for number, replica in enumerate(replicas):
+        for engine in replica.engines:
+            memory, known = engine.scheduler.memory, index.add_cache(number)
+            tiers = (index.feed(held, lambda: clock.now_ns) for held in (known.device, known.host))
+            keys_of = memory.listen(*tiers)
             if keys_of is None:
                 raise InputError(
-                    "kv-aware needs cache events, which these servers do not report",
+                    "the router needs cache events, which these servers do not report",
                     key=_KEY,
                 )
+            caches.keys_of = keys_of
+            store = memory.store
+            if store is not None:
+                if id(store) not in stores:
+                    stores[id(store)] = known.storage
+                    store.listeners.append(index.feed(known.storage, lambda: clock.now_ns))
+                known.storage = stores[id(store)]
             if memory.reserving_evicts:
                 # Else an eviction would be reported only when a replica's wait is over, which
                 # depends on how many steps pass as one.
                 replica.pass_single_steps()
-            router.block_tokens = memory.page_size
-    if keys_of is not None:
-        router.keys_of = keys_of
-    reports.followers.append(router)

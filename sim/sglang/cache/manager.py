@@ -9,6 +9,7 @@ from sim.core.errors import InvariantError
 from sim.core.tokens import BlockKeys, Prompt, TokenIds, TokenSequence
 from sim.engine.page_pool import CacheListener, KeysOf, PagePool
 from sim.engine.request import OutputTokens
+from sim.engine.store import Store
 from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.storage.tier import StorageTier
@@ -57,9 +58,15 @@ class KVCacheManager(KVPages):
             return None
         return cache if isinstance(cache, RadixCache) else None
 
-    def listen(self, listener: CacheListener) -> KeysOf:
-        self.cache.listen(listener)
+    def listen(self, device: CacheListener, host: CacheListener) -> KeysOf:
+        self.cache.listen(device)
+        for part in self.parts:
+            part.listen(host)
         return self._block_keys
+
+    @property
+    def store(self) -> Store | None:
+        return None if self.storage is None else self.storage.store
 
     def _block_keys(self, token_ids: TokenIds) -> list[int]:
         """The keys of a prompt's pages, as the cache reports them."""

@@ -8,6 +8,7 @@ that a part leaves out does nothing.
 
 from collections.abc import Sequence
 
+from sim.engine.page_pool import CacheListener
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.pool_tree import PoolTree, UnitPool
@@ -39,6 +40,9 @@ class MemoryPart:
         self.tree = tree
         self.host = host
         self.limits_passes = False
+
+    def listen(self, listener: CacheListener) -> None:
+        """Tell a listener from now on which pages are in host memory, which must be empty."""
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.tokens import BlockKeys
-from sim.engine.page_pool import CacheListener
+from sim.engine.page_pool import CacheListener, CountedKeys
 from sim.vllm.cache.free_blocks import FreeBlockQueue, FreedGroup
 from sim.vllm.request import NO_BLOCKS, BlockIds, Hashes, RequestBlocks, block_ids
 
@@ -29,15 +29,14 @@ class BlockEvents:
     """
 
     def __init__(self, listener: CacheListener, block_size: int) -> None:
-        self._listener = listener
+        self._told = CountedKeys(listener)
         self._size = block_size
         self._keys = BlockKeys(block_size)
         self._key_of: dict[int, int] = {}
-        self._num_equal: dict[int, int] = {}
 
     def filled(self, kv: RequestBlocks, blocks: list[int], num_blocks: int) -> None:
         """The first `num_blocks` of a request's blocks are full."""
-        key_of, num_equal = self._key_of, self._num_equal
+        key_of = self._key_of
         if not num_blocks or blocks[num_blocks - 1] in key_of:
             return
         keys: list[int] = self._keys.of(kv.ids(0, num_blocks * self._size)).tolist()
@@ -46,25 +45,13 @@ class BlockEvents:
             if block in key_of:
                 continue
             key_of[block] = key
-            num_equal[key] = num_equal.get(key, 0) + 1
-            if num_equal[key] == 1:
-                new.append(key)
-        if new:
-            self._listener.stored(new)
+            new.append(key)
+        self._told.add(new)
 
     def taken(self, blocks: list[int]) -> None:
         """Blocks are allocated: their old contents are lost."""
-        gone = []
-        for block in blocks:
-            key = self._key_of.pop(block, None)
-            if key is None:
-                continue
-            self._num_equal[key] -= 1
-            if not self._num_equal[key]:
-                del self._num_equal[key]
-                gone.append(key)
-        if gone:
-            self._listener.removed(gone)
+        keys = [self._key_of.pop(block, None) for block in blocks]
+        self._told.remove([key for key in keys if key is not None])
 
 
 # (number of the decision that filled the block, admission number of the request that filled it,

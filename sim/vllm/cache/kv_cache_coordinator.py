@@ -60,6 +60,7 @@ class KVCacheCoordinator(KVMemory):
         self.num_pages = num_blocks
         self.num_decisions = 0
         self.count_host_tokens: Callable[[], int] | None = None
+        self.listen_to_host: Callable[[CacheListener], None] | None = None
         self.pool = BlockPool(num_blocks)
         self.managers = [
             manager_of(spec, number, self.pool, block_size, rules)
@@ -95,11 +96,13 @@ class KVCacheCoordinator(KVMemory):
     def host_used_tokens(self) -> int | None:
         return None if self.count_host_tokens is None else self.count_host_tokens()
 
-    def listen(self, listener: CacheListener) -> KeysOf | None:
+    def listen(self, device: CacheListener, host: CacheListener) -> KeysOf | None:
         if not self._tells_events:
             return None
         if self._rules.enable_caching:
-            self.pool.events = BlockEvents(listener, self.page_size)
+            self.pool.events = BlockEvents(device, self.page_size)
+        if self.listen_to_host is not None:
+            self.listen_to_host(host)
         return self._block_keys
 
     def _block_keys(self, token_ids: TokenIds) -> list[int]:

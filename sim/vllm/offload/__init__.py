@@ -5,6 +5,7 @@ them back when a later request begins like an earlier one whose blocks are gone 
 
     policies.py     which chunks leave CPU memory when it is full: `lru`, `arc`
     host_memory.py  which chunks are in CPU memory, and which may leave it
+    events.py       tells a listener which blocks are in CPU memory
     copies.py       when copies begin and end
     search.py       how much of a waiting request is there, for all groups of layers
     offloaded.py    what is known of a request

@@ -89,6 +89,9 @@ class OffloadConnector(Connector):
         self._sync_tokens = self._sync_tokens_left = settings.sync_load_tokens
         self._waited_for: set[VllmRequest] = set()
         memory.count_host_tokens = self.num_host_tokens
+        memory.listen_to_host = lambda listener: self.host.listen(
+            listener, config.block_size, settings.blocks_per_chunk
+        )
         memory.hand_over_states()
 
     def share_store(self, store: Store) -> None:
@@ -220,6 +223,7 @@ class OffloadConnector(Connector):
         for group in self._stored:
             num_chunks = self._num_chunks(state, group, state.num_tokens)
             request.kv.hash_blocks(num_chunks * self._blocks_per_chunk, self._block_size)
+            self.host.tokens_end(request.kv, num_chunks)
         for job in state.jobs:
             self._watch.add(job, job.held)
         self._ended.append(state)
@@ -381,6 +385,8 @@ class OffloadConnector(Connector):
             self.host.loaded(job.keys)
             self._being_loaded.difference_update(job.keys)
         else:
+            if self.host.events is not None:
+                self.host.events.stored(job.request.kv, job.keys)
             self.host.stored(job.keys, state.access)
             self._watch.remove(job)
         self._forget(state)
@@ -388,6 +394,7 @@ class OffloadConnector(Connector):
     def _forget(self, state: Offloaded) -> None:
         if state.is_forgotten and not state.jobs:
             del self._requests[state.request.kv]
+            self.host.copies_end(state.request.kv)
 
 
 def _admission(request: VllmRequest) -> int:

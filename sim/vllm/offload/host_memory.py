@@ -8,9 +8,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from sim.engine.page_pool import CacheListener
+from sim.vllm.offload.events import ChunkEvents
 from sim.vllm.offload.policies import Access, ArcPolicy, ChunkKey, LruPolicy, Policy, StoredChunk
 from sim.vllm.offload.settings import MAX_TRACKED, OffloadSettings
 from sim.vllm.offload.tier import SecondaryTier
+from sim.vllm.request import RequestBlocks
 
 # What a lookup says of a chunk: it is nowhere; it can be loaded; it is being written to CPU memory;
 # it is not known yet.
@@ -55,11 +58,13 @@ class HostMemory:
     Attributes:
         num_chunks: chunks that it has room for.
         tier: what lies below it; None: nothing does.
+        events: tells a listener of chunks that can be found; None: nobody listens.
     """
 
     def __init__(self, settings: OffloadSettings, tier: SecondaryTier | None = None) -> None:
         self.num_chunks = settings.num_chunks
         self.tier = tier
+        self.events: ChunkEvents | None = None
         self._policy: Policy = LruPolicy()
         if settings.eviction_policy == "arc":
             self._policy = ArcPolicy(settings.num_chunks)
@@ -150,9 +155,14 @@ class HostMemory:
             return []
         num_missing = len(new) - (self.num_chunks - len(self._policy))
         if num_missing > 0:
-            if num_missing > self._num_idle or self._policy.evict(num_missing, set(keys)) is None:
+            if num_missing > self._num_idle:
+                return None
+            gone = self._policy.evict(num_missing, set(keys))
+            if gone is None:
                 return None
             self._num_idle -= num_missing
+            if self.events is not None:
+                self.events.removed(gone)
         for key in new:
             self._policy.insert(key, StoredChunk(), access)
         access.inserted.update(new)
@@ -180,12 +190,32 @@ class HostMemory:
         self._forget(access)
 
     def _written(self, keys: Sequence[ChunkKey]) -> None:
+        if self.events is not None:
+            self.events.came(keys)
         for key in keys:
             chunk = self._policy.find(key)
             assert chunk is not None  # noqa: S101 - what is being written does not leave
             chunk.num_loads = 0
             self._num_idle += 1
             self._policy.became_idle(key)
+
+    # ---- events --------------------------------------------------------------------------------
+
+    def listen(self, listener: CacheListener, block_size: int, blocks_per_chunk: int) -> None:
+        """Tell a listener from now on which blocks are in CPU memory, which must be empty."""
+        self.events = ChunkEvents(
+            listener, block_size, blocks_per_chunk, remembers=self.tier is not None
+        )
+
+    def tokens_end(self, kv: RequestBlocks, num_chunks: int) -> None:
+        """A request ends: the tokens of its first chunks can be read only now."""
+        if self.events is not None:
+            self.events.ended(kv, num_chunks)
+
+    def copies_end(self, kv: RequestBlocks) -> None:
+        """The copies of a request that has ended have ended."""
+        if self.events is not None:
+            self.events.forget(kv)
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.des.routers.table import make_router
-from sim.scenario.servers_section import RouterConfig
+from sim.scenario.router_section import RouterConfig
 
 ADAPTER = TypeAdapter(RouterConfig)
 

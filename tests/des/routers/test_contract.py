@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.des.routers.table import ROUTERS
-from sim.scenario.servers_section import ROUTER_KINDS, RouterConfig
+from sim.scenario.router_section import ROUTER_KINDS, RouterConfig
 from sim.testing.contracts import RouterContract
 
 ADAPTER = TypeAdapter(RouterConfig)
@@ -16,7 +16,12 @@ VARIED = [
     ("prefix-aware", {"balance_abs_threshold": 0, "balance_rel_threshold": 1}),
     ("session-sticky", {"key": "tenant", "max_idle_s": 2}),
     ("session-sticky", {"assignment": "random"}),
+    ("session-sticky", {"spill_load_factor": 1, "after_spill": "move"}),
     ("kv-aware", {"temperature": 1, "event_delay_s": 2}),
+    ("kv-aware", {"kv_events": False, "predicted_ttl_s": 3}),
+    ("kv-aware", {"predicted_ttl_s": 3, "host_credit": 0, "storage_credit": 1}),
+    ("scored", {"prefix_weight": 0}),
+    ("scored", {"kv_events": False, "max_prefix_tokens": 20, "queue_weight": 0}),
     ("kv-aware", {"track_prefill_tokens": False, "track_active_blocks": False}),
 ]
 

@@ -10,8 +10,10 @@ from sim.core.tokens import BlockKeys
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.routers.kv_aware import ActiveWork
+from sim.des.routers.kv_index import Hits
 from sim.des.routers.table import make_router
-from sim.scenario.servers_section import RouterConfig
+from sim.metrics.summary import request_table
+from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.traffic import FakeReplica, arriving
 from sim.vllm.cache.single_type_manager import KVCacheSpec
 from sim.vllm.config import VllmConfig
@@ -30,7 +32,7 @@ def keys_of(spec):
 def connected(router, *cached):
     """The router after each replica has stored these prompts."""
     for replica, prompts in enumerate(cached):
-        feed = router.index.add_cache(replica, lambda: 0)
+        feed = router.caches.index.feed(router.caches.index.add_cache(replica).device, lambda: 0)
         for spec in prompts:
             feed.stored(keys_of(spec))
     return router, [FakeReplica() for _ in cached]
@@ -59,7 +61,7 @@ def test_kv_aware_cost_is_blocks_to_compute_and_blocks_of_running_requests(route
         keys = keys_of(spec)
         costs.append(
             [
-                router._cost(len(spec.prompt), keys, work, cached)
+                router._cost(len(spec.prompt), keys, work, Hits(cached))
                 for work, cached in zip(router._work, (8, 0), strict=False)
             ]
         )
@@ -161,7 +163,7 @@ def test_kv_aware_refuses_servers_that_report_no_events():
     )
     workload = listed([scripted("a", (1, 20), output=2)])
     router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))
-    with pytest.raises(InputError, match="kv-aware needs cache events") as raised:
+    with pytest.raises(InputError, match="the router needs cache events") as raised:
         serve(workload, config, [linear_latency()], router=router, check=False)
     assert raised.value.key == ("router",)
 
@@ -175,4 +177,92 @@ def test_kv_aware_follows_live_servers():
     assert router._work[0].prefill_tokens == 100
     live.advance(10**8)
     assert (router._work[0].prefill_tokens, router._work[0].num_blocks) == (0, 0)
-    assert len(router.index.held(0)) == 1
+    assert len(router.caches.index.known(0)) == 1
+
+
+def test_kv_aware_weighs_tiers(router_of):
+    """Eight blocks in host memory are worth six; a device with seven has more, with five less."""
+    prompt = arriving(0, (1, 8 * BLOCK))
+    keys = keys_of(prompt)
+    for num_on_device, chosen, rest in ((5, 0, 2 * BLOCK), (7, 1, BLOCK)):
+        router, replicas = connected(router_of("kv-aware"), [], [])
+        router.caches.index.known(0)[0].host.update(keys)
+        router.caches.index.known(1)[0].device.update(keys[:num_on_device])
+        assert router.choose(prompt, replicas) == chosen
+        assert router._work[chosen].prefill_tokens == rest
+    router, replicas = connected(router_of("kv-aware", host_credit=0), [], [])
+    router.caches.index.known(0)[0].host.update(keys)
+    router.caches.index.known(1)[0].device.update(keys[:1])
+    assert router.choose(prompt, replicas) == 1
+
+
+def test_kv_aware_predicts_no_more_than_a_server_can_find(router_of):
+    """The last token is computed in any case, so the last block does not count."""
+    prompt = arriving(0, (1, 8 * BLOCK))
+    router, replicas = connected(router_of("kv-aware"), [prompt])
+    router.choose(prompt, replicas)
+    assert router.predicted_tokens == 7 * BLOCK
+    router.choose(arriving(1, (1, 8 * BLOCK), (2, 1)), replicas)
+    assert router.predicted_tokens == 8 * BLOCK
+    router.choose(arriving(2, (5, 8 * BLOCK)), replicas)
+    assert router.predicted_tokens == 0
+
+
+def test_kv_aware_without_events_believes_what_it_sent_for_a_while(router_of):
+    """Two seconds, counted from the latest prompt with the block."""
+    router = router_of(
+        "kv-aware", kv_events=False, predicted_ttl_s=2, prefill_load_scale=9, temperature=0
+    )
+    replicas = [FakeReplica(), FakeReplica()]
+    expected = {0: 0, 10**9: 64, 3 * 10**9 - 1: 64, 6 * 10**9: 0}
+    for row, (arrival_ns, predicted) in enumerate(expected.items()):
+        spec = arriving(row, (1, 64), (row, 8), arrival_ns=arrival_ns)
+        router.choose(spec, replicas)
+        assert router.predicted_tokens == predicted
+        router.over(spec.rid)
+
+
+def test_kv_aware_predictions_close_the_gap_until_events_come(router_of):
+    """Events take ten seconds; two requests of a session follow within one."""
+    for ttl_s, predicted in ((None, 0), (5, 64)):
+        router = router_of("kv-aware", event_delay_s=10, predicted_ttl_s=ttl_s)
+        replicas = [FakeReplica(), FakeReplica()]
+        router.choose(arriving(0, (1, 64)), replicas)
+        router.choose(arriving(1, (1, 64), (2, 8), arrival_ns=10**9), replicas)
+        assert router.predicted_tokens == predicted
+
+
+def test_kv_aware_without_events_takes_servers_that_report_none():
+    """Of family vllm with groups of layers; what is remembered is as much as a pool holds."""
+    config = VllmConfig(
+        version="0.33.0", kv_cache_groups=(KVCacheSpec("sliding_window", 64),), num_gpu_blocks=7
+    )
+    requests = [scripted(f"r{i}", (i // 2, 40), output=2, arrival_ns=i * 10**9) for i in range(8)]
+    section = {"kind": "kv-aware", "kv_events": False}
+    router = make_router(TypeAdapter(RouterConfig).validate_python(section))
+    served = serve(listed(requests), config, [linear_latency()], router=router, check=False)
+    assert served.log.predicted_tokens.tolist() == [0, 32] * 4
+    assert len(router.caches._sent.held(0, 0)) == 6
+
+
+def test_prediction_is_compared_with_what_was_found():
+    """Of equal prompts the second is found as predicted; most of the third was evicted meanwhile.
+
+    A pool of 11 blocks; what comes between needs 10, and leaves the first block.
+    """
+    beginnings = [(1, 64), (1, 64), (9, 130), (1, 64)]
+    requests = [
+        scripted(f"r{i}", begin, (20 + i, 20), output=2, arrival_ns=i * 10**9)
+        for i, begin in enumerate(beginnings)
+    ]
+    section = {"kind": "kv-aware", "kv_events": False, "max_predicted_tokens": 1000}
+    router = make_router(TypeAdapter(RouterConfig).validate_python(section))
+    config = VllmConfig(num_gpu_blocks=12)
+    served = serve(listed(requests), config, [linear_latency()], router=router)
+    assert served.log.predicted_tokens.tolist() == [0, 64, 0, 64]
+    assert served.log.requests.cached_tokens.tolist() == [0, 64, 0, 16]
+    num_prompt, summary = 3 * 84 + 150, served.summary
+    assert summary["predicted_hit_rate_pct"] == pytest.approx(100 * 128 / num_prompt)
+    assert summary["false_hit_rate_pct"] == pytest.approx(100 * 48 / num_prompt)
+    assert summary["unforeseen_hit_rate_pct"] == 0
+    assert request_table(served.log)["predicted_tokens"].tolist() == [0, 64, 0, 64]

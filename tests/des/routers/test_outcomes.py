@@ -100,7 +100,7 @@ def test_session_sticky_serves_all_turns_of_a_session_on_one_replica():
         workload,
         SchedulerConfig(max_total_tokens=30_000),
         [linear_latency() for _ in range(4)],
-        router=SessionSticky(by_tenant=False, max_idle_ns=None),
+        router=SessionSticky(by_tenant=False, max_idle_ns=None, spill=None),
         check=False,
     )
     homes = {}

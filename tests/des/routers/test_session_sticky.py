@@ -56,3 +56,34 @@ def test_session_sticky_without_a_limit_never_forgets(router_of):
     router = router_of("session-sticky", max_idle_s=None)
     assert choose(router, [1, 0], session="a") == 1
     assert choose(router, [0, 1], session="a", arrival_ns=365 * 86_400 * _S) == 1
+
+
+def test_session_sticky_spills_from_a_replica_with_too_much(router_of):
+    """Loads 30 and 20 of 100 on four: the mean with the new one is 25.25, times 1.25 is 31.6."""
+    router = router_of("session-sticky", spill_load_factor=1.25)
+    assert choose(router, [9, 0, 9, 9], session="a") == 1
+    assert choose(router, [25, 31, 20, 24], session="a") == 1
+    assert choose(router, [25, 32, 20, 23], session="a") == 2
+    assert choose(router, [25, 31, 20, 24], session="a") == 1
+
+
+def test_session_sticky_moves_with_what_is_spilled(router_of):
+    """Its new replica is its home, also when the old one has nothing to do any more."""
+    router = router_of("session-sticky", spill_load_factor=1.25, after_spill="move")
+    assert choose(router, [9, 0, 9, 9], session="a") == 1
+    assert choose(router, [25, 32, 20, 23], session="a") == 2
+    assert choose(router, [25, 0, 20, 24], session="a") == 2
+
+
+def test_session_sticky_spills_nothing_below_a_number_of_requests(router_of):
+    """Three requests are many times the mean of 16 replicas, but need not be too much."""
+    others = [0] * 14
+    for above, chosen in ((0, 1), (2, 1), (3, 0)):
+        router = router_of("session-sticky", spill_load_factor=1.25, spill_above=above)
+        assert choose(router, [0, 1, *others], session="a") == 0
+        assert choose(router, [3, 0, *others], session="a") == chosen
+
+
+def test_session_sticky_assigned_at_random_looks_at_loads_to_spill(router_of):
+    router = router_of("session-sticky", assignment="random", spill_load_factor=1.5)
+    assert router.looks_at_loads

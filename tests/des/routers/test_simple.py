@@ -3,7 +3,7 @@
 from pydantic import TypeAdapter
 
 from sim.des.routers.table import make_router
-from sim.scenario.servers_section import RouterConfig
+from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.traffic import FakeReplica, arriving
 
 

@@ -13,6 +13,7 @@ from sim.core.errors import InvariantError
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.pool_tree import PoolOrder, PoolTree, UnitPool
 from sim.sglang.cache.tree.prefix_cache import CopiesOfPool
+from sim.sglang.cache.tree.radix_cache import TreeEvents
 from sim.sglang.cache.tree.radix_node import UNSTABLE_RANK, LeafQueue, PoolDatum, RadixNode
 
 
@@ -63,12 +64,14 @@ class HostMemory:
             first. They may be dropped for other copies. Nodes that have left the device since are
             removed late, when the list is next looked through; SGLang does the same, so a node
             that comes back meanwhile keeps its old place.
+        events: tells a listener of complete copies, and of their end; None: nobody listens.
     """
 
     def __init__(self, pool: PagePool, device_leaves: LeafQueue) -> None:
         self.pool = pool
         self.parts: list[PoolCopies] = []
         self.redundant_copies: dict[RadixNode, None] = {}
+        self.events: TreeEvents | None = None
         self._leaves = _HostLeafQueue(device_leaves.rank, fail=device_leaves.fail)
         self._falls_by_split = device_leaves.falls_by_split
 
@@ -112,6 +115,11 @@ class HostMemory:
             self.pool.free(node.host.pages)
             node.host.pages = None
 
+    def tell_stored(self, node: RadixNode) -> None:
+        """Tell the listener of the copy of a node, if it has one; the copy is complete."""
+        if self.events is not None and node.host.pages is not None:
+            self.events.brought_back(node, node.end - node.num_tokens)
+
     def demote(self, node: RadixNode, parent: RadixNode) -> None:
         """Note that a node with a copy was evicted from the device, or has come from a store."""
         parent.host.children[node.key] = node
@@ -136,12 +144,15 @@ class HostMemory:
 
     def drop_below(self, node: RadixNode) -> None:
         """Free all nodes below a node whose KV is lost; none of them is on the device or locked."""
-        stack = list(node.host.children.values())
+        stack, lost = list(node.host.children.values()), []
         node.host.children = {}
         while stack:
             below = stack.pop()
             stack.extend(below.host.children.values())
             below.host.children = {}
+            lost.append(below)
+            self._tell_lost(below)  # Later its ancestors have no tokens any more.
+        for below in lost:
             self._free(below)
         for part in self.parts:
             part.drop(node)
@@ -196,6 +207,7 @@ class HostMemory:
                 ) and (node.num_locks or node.children or not keeps_next_victims):
                     num_freed += node.num_tokens
                     removed.append(node)
+                    self._tell_lost(node)
                     self._free_pages(node)
         for node in removed:
             self.redundant_copies.pop(node, None)
@@ -212,6 +224,7 @@ class HostMemory:
         parent = leaf.required_parent()
         num_tokens = leaf.num_tokens
         del parent.host.children[leaf.key]
+        self._tell_lost(leaf)
         self._free(leaf)
         self._leaves.offer(parent)
         return num_tokens
@@ -223,6 +236,10 @@ class HostMemory:
         self._free_pages(node)
         self.redundant_copies.pop(node, None)
         node.forget_tokens()
+
+    def _tell_lost(self, node: RadixNode) -> None:
+        if self.events is not None:
+            self.events.removed(node)
 
     def _free_pages(self, node: RadixNode) -> None:
         if node.host.pages is None:

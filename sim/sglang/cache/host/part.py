@@ -6,13 +6,14 @@ pages and of every part, or nothing.
 """
 
 from sim.core.errors import InputError
-from sim.engine.page_pool import Span
+from sim.engine.page_pool import CacheListener, Span
 from sim.sglang.cache.host.copies import Transfer
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.pool_tree import UnitPool
 from sim.sglang.cache.storage.tier import StorageTier
 from sim.sglang.cache.tree.prefix_cache import PathLock
+from sim.sglang.cache.tree.radix_cache import TreeEvents
 from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 from sim.sglang.request import RequestKV
 
@@ -30,6 +31,9 @@ class HostPart(MemoryPart):
         self._storage = storage
         self._pool = host.tree.pool
         self._loading: tuple[PathLock, list[int]] | None = None
+
+    def listen(self, listener: CacheListener) -> None:
+        self._host.memory.events = TreeEvents(listener, self._host.page_size)
 
     def found(self, kv: RequestKV, match: PrefixMatch) -> None:
         kv.found_on_host, kv.host_len = None, 0

@@ -190,6 +190,7 @@ class HostTree(LowerTier):
                 Transfer(node, self.tree.lock_with_parts(node), []), num_tokens
             )
         else:
+            self.memory.tell_stored(node)
             self._back_up(nodes)
         return True
 
@@ -239,6 +240,7 @@ class HostTree(LowerTier):
             while node.parent is not None:
                 if node.host.stored_with is transfer.end:
                     node.host.stored_with = None
+                    self.memory.tell_stored(node)
                     nodes.append(node)
                 node = node.parent
             ended += reversed(nodes)
@@ -280,12 +282,14 @@ class HostTree(LowerTier):
             given, pages = pages.split(num_tokens // self.page_size)
             if child.host.pages is None and not self.writes_back:
                 child.host.pages = given
+                self.memory.tell_stored(child)
             else:
                 self.memory.pool.free(given)
             node = child
         if node.end < end:
             leaf = self.tree.add_copy(node, kept_part(token_ids, node.end, end))
             leaf.host.pages = pages
+            self.memory.tell_stored(leaf)
             self.memory.demote(leaf, node)
             return leaf
         return None if node.host.pages is None else node
@@ -317,6 +321,7 @@ class HostTree(LowerTier):
             self.transfers.wait_for_store(num_tokens)
             for other in nodes:
                 self.memory.note_redundant(other)
+            self.memory.tell_stored(node)
             self._back_up(nodes)
 
     def may_drop(self, leaf: RadixNode) -> bool:
