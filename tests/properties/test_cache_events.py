@@ -68,7 +68,7 @@ def in_tree(memory):
             device |= set(keys)
         if has_host and node.host.pages is not None and node.host.stored_with is None:
             host |= set(keys)
-    return device, host, set() if memory.store is None else set(memory.store._pages)
+    return device, host, set() if memory.store is None else set(memory.store._sizes)
 
 
 def below_on_host(nodes):
