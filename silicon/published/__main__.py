@@ -13,6 +13,7 @@ from silicon.page import write_board
 from silicon.published.commands import SOURCES, board, outcome_of, published
 from silicon.published.routers import routers_board
 from silicon.published.stacks import stacks_board
+from silicon.published.storage import storage_board
 from silicon.published.tiers import tiers_board
 
 _PAGE = Path(__file__).parents[2] / "docs/published.md"
@@ -39,6 +40,7 @@ _TABLES: dict[str, Callable[[], str]] = {
     "aibrix-8xvllm": stacks_board,
     "llm-d-tiers": tiers_board,
     "llm-d-routers": routers_board,
+    "llm-d-storage": storage_board,
 }
 
 if __name__ == "__main__":

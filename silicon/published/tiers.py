@@ -69,7 +69,7 @@ def simulated_clients(*, has_host: bool) -> Means:
     """45 clients, with prompts that begin with one of 45 prefixes of 30,000 tokens."""
     # Of the guide's scorers, loads weigh twice as much as prefixes.
     columns = _run(_CLIENTS, "least-loaded", _CLIENTS_TOKENS, Path(), has_host=has_host)
-    return _means(columns, np.ones(len(columns.rid), dtype=np.bool_))
+    return means_of(columns, np.ones(len(columns.rid), dtype=np.bool_))
 
 
 def simulated_stages(num_stages: int, *, has_host: bool) -> list[Means]:
@@ -82,7 +82,7 @@ def simulated_stages(num_stages: int, *, has_host: bool) -> list[Means]:
         router = f"{{kind: prefix-aware, max_tree_tokens: {tree_tokens}}}"
         columns = _run(_TRACE, router, _STAGES_TOKENS, Path(folder), has_host=has_host)
     stage = columns.arrival_ns // (_NEXT_STAGE_S * NS_PER_S)
-    return [_means(columns, stage == i) for i in range(num_stages)]
+    return [means_of(columns, stage == i) for i in range(num_stages)]
 
 
 def _run(
@@ -98,7 +98,8 @@ def _run(
     return run_built(build(load_scenario_text(text, base_dir=folder))).requests
 
 
-def _means(columns: RequestColumns, rows: NDArray[np.bool_]) -> Means:
+def means_of(columns: RequestColumns, rows: NDArray[np.bool_]) -> Means:
+    """Means over some of the requests."""
     arrival_ns = columns.arrival_ns[rows]
     ttft_ns = columns.first_token_ns[rows] - arrival_ns
     latency_ns = columns.finish_ns[rows] - arrival_ns
@@ -138,7 +139,13 @@ def tiers_board() -> str:
 
 
 def row_of(load: str, simulated: Means, *, has_host: bool) -> str:
-    cells = [load, "GPU and CPU memory" if has_host else "GPU memory"]
-    for one, other in zip(MEASURED[load][has_host], simulated, strict=True):
+    kept_in = "GPU and CPU memory" if has_host else "GPU memory"
+    return " | ".join([f"| {load}", kept_in, *cells_of(MEASURED[load][has_host], simulated)]) + " |"
+
+
+def cells_of(measured: Means, simulated: Means) -> list[str]:
+    """What was measured, what is simulated, and the error in %: of TTFT, and of latency."""
+    cells = []
+    for one, other in zip(measured, simulated, strict=True):
         cells += [f"{one:.2f}", f"{other:.2f}", f"{100 * (other / one - 1):+.0f}"]
-    return "| " + " | ".join(cells) + " |"
+    return cells

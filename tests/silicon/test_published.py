@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from silicon.published import routers, tiers
+from silicon.published import routers, storage, tiers
 from silicon.published.commands import board, outcome_of, published
 from silicon.published.stacks import published_loads, row_of, simulated_loads
 
@@ -56,3 +56,20 @@ def test_page_has_this_load_of_routers(router):
     page = PAGE.read_text(encoding="utf-8")
     (row,) = routers.rows_of(router, routers.simulated(router, 1))
     assert row in page
+
+
+@pytest.mark.long
+@pytest.mark.time_limit(900)
+@pytest.mark.parametrize("has_storage", [False, True])
+def test_page_has_the_first_load_of_storage(has_storage):
+    found = storage.simulated(50_000, has_storage=has_storage)
+    row = storage.row_of(50_000, found, has_storage=has_storage)
+    assert row in PAGE.read_text(encoding="utf-8")
+
+
+def test_page_has_all_rows_of_storage():
+    page = PAGE.read_text(encoding="utf-8")
+    for prefix_tokens, both in storage.MEASURED.items():
+        for has_storage, measured in enumerate(both):
+            row = storage.row_of(prefix_tokens, measured, has_storage=bool(has_storage))
+            assert row.split("|")[1:4] in [line.split("|")[1:4] for line in page.splitlines()]
