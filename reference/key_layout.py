@@ -18,7 +18,6 @@ from sim.scenario.autoscale_section import (
 )
 from sim.scenario.contest_section import ContestSection, TrafficSection
 from sim.scenario.fitted_section import FittedSection
-from sim.scenario.memory_section import MemorySection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import EdgeSection, Scenario, SloSection
@@ -27,6 +26,7 @@ from sim.scenario.search_sections import (
     Draw,
     GpuKind,
     IntRange,
+    MemorySection,
     PlanSection,
     RandomSection,
     ServerKind,

@@ -9,7 +9,7 @@ from sim.core.errors import InputError
 from sim.families import family_named
 from sim.latency.config import Parallelism
 from sim.scenario.explain import ContradictionError
-from sim.scenario.memory_section import MemorySection
+from sim.scenario.search_sections import MemorySection
 from sim.scenario.strict_yaml import YamlValue
 
 BYTES_PER_GB, BYTES_PER_TB = 1e9, 1e12

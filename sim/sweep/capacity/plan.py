@@ -9,9 +9,8 @@ from sim.families import family_named
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.scenario.load import LoadedScenario, refuse_pools
-from sim.scenario.memory_section import MemorySection
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.scenario.search_sections import PlanSection
+from sim.scenario.search_sections import MemorySection, PlanSection
 from sim.sweep.capacity.candidates import (
     DEGREES,
     REPLICAS,

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 
 from sim.scenario.build import located_errors
-from sim.scenario.memory_section import MemorySection
+from sim.scenario.search_sections import MemorySection
 from sim.sweep.capacity.memory import BYTES_PER_GB, BYTES_PER_TB, Memory
 from sim.sweep.plan import Plan, Settings
 from sim.workload.kinds.build import build_workload

@@ -82,8 +82,7 @@ class OffloadConnector(Connector):
         self._being_loaded: set[ChunkKey] = set()
         # Blocks that this decision has given to requests.
         self._given: set[int] = set()
-        self._watch = Watch()
-        self._copied = Copied()
+        self._watch, self._copied = Watch(), Copied()
         self._num_jobs = 0
         # Of this decision: tokens that its step may still wait for, and whose load it does.
         self._sync_tokens = self._sync_tokens_left = settings.sync_load_tokens
