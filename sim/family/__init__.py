@@ -50,7 +50,7 @@ class Family:
             it arrives.
         send_queues: queues of a server for KV that it sends; 0: none waits for another.
         host_memory_keys: the section's keys that give a server host memory for KV.
-        storage_keys: the section's key paths that let it use a store below that.
+        storage: the section's key paths, with values, that let it use a store below that.
     """
 
     name: ClassVar[str]
@@ -62,7 +62,7 @@ class Family:
     decodes_after_prefill: ClassVar[bool] = False
     send_queues: ClassVar[int] = 0
     host_memory_keys: ClassVar[Sequence[str]] = ()
-    storage_keys: ClassVar[Sequence[str]] = ()
+    storage: ClassVar[Mapping[str, Any]] = {}
 
     def policies(self) -> tuple[str, ...]:
         """The orders of the waiting queue that have names, first come, first served first."""
@@ -197,7 +197,7 @@ class Family:
 
     def check_storage(self, *, has_host_memory: bool) -> None:
         """Raise InputError if its servers cannot use a store."""
-        if not self.storage_keys:
+        if not self.storage:
             raise InputError(f"a store for KV is not simulated for family {self.name}")
         if not has_host_memory:
             raise InputError(f"{self.title} has a store for KV only below host memory")

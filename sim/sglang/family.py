@@ -1,7 +1,7 @@
 """Family `sglang`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sim.core.errors import InputError
 from sim.engine.server_config import DECODE, PREFILL
@@ -48,7 +48,7 @@ class SglangFamily(Family):
     step_tokens_key = "chunked_prefill_size"
     send_queues = 4
     host_memory_keys = ("host_cache",)
-    storage_keys = ("host_cache.storage",)
+    storage: ClassVar[Mapping[str, Any]] = {"host_cache.storage": {}}
     launch_command = in_module("sim.sglang.launch_flags:sglang_launch")
     parallel_flags = in_module("sim.sglang.launch_flags:sglang_parallel")
     in_role = in_module("sim.sglang.launch_flags:sglang_in_role")

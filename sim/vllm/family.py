@@ -1,7 +1,7 @@
 """Family `vllm`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sim.engine.server_config import BOTH, DECODE, PREFILL, goes_row_by_row
 from sim.family import Family, in_module
@@ -51,6 +51,7 @@ class VllmFamily(Family):
     policy_key = "scheduling_policy"
     step_tokens_key = "max_num_batched_tokens"
     host_memory_keys = ("kv_offloading_size", "kv_offloading")
+    storage: ClassVar[Mapping[str, Any]] = {"kv_offloading.secondary_tiers": [{"type": "fs"}]}
     launch_command = in_module("sim.vllm.launch_flags:vllm_launch")
     parallel_flags = in_module("sim.vllm.launch_flags:vllm_parallel")
     in_role = in_module("sim.vllm.launch_flags:vllm_in_role")

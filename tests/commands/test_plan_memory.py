@@ -149,7 +149,7 @@ def test_policies_of_a_tier_are_tried_where_it_is(candidates):
 
 
 def test_both_families_get_their_own_keys(candidates):
-    """SGLang's whole GB of each GPU, and vLLM's GiB of all; vLLM has no store."""
+    """SGLang's whole GB of each GPU, and vLLM's GiB of all; each its own way to use a store."""
     vllm = "{family: vllm, settings: {scheduler.num_gpu_blocks_override: 2048}}"
     sglang = "{settings: {scheduler.host_cache.load_tokens_per_s: 1e7}}"
     found = candidates(f"plan.servers=[{sglang}, {vllm}]", "plan.memory.dram_gb=[0.5, 2]")
@@ -159,12 +159,11 @@ def test_both_families_get_their_own_keys(candidates):
     )
     assert of_sglang["scheduler.host_cache.size_gb"] == 2
     assert of_vllm["scheduler.kv_offloading_size"] == pytest.approx(2e9 / 2**30)
+    with_store = by_words["any, tp 1, vllm, DRAM 2 GB, store 1 TB"].settings
+    assert with_store["scheduler.kv_offloading.secondary_tiers"] == [{"type": "fs"}]
     reasons = {words: one.reason for words, one in by_words.items() if one.reason}
-    in_a_store = "a store for KV is not simulated for family vllm"
     in_gb = "0.5 GB of DRAM are 0.5 GB for each GPU, but --hicache-size takes whole GB"
     assert reasons == {
-        "any, tp 1, vllm, DRAM 0.5 GB, store 1 TB": in_a_store,
-        "any, tp 1, vllm, DRAM 2 GB, store 1 TB": in_a_store,
         "any, tp 1, sglang, DRAM 0.5 GB": in_gb,
         "any, tp 1, sglang, DRAM 0.5 GB, store 1 TB": in_gb,
     }

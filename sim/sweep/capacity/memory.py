@@ -102,7 +102,7 @@ def memory_settings(
     if memory.store_tb and section.store is not None:
         store = section.store.model_dump(exclude_none=True)
         settings["store"] = {**store, "capacity_gb": memory.store_tb * 1e3}
-        settings |= {f"scheduler.{key}": {} for key in found.storage_keys}
+        settings |= {f"scheduler.{key}": value for key, value in found.storage.items()}
     return settings
 
 
@@ -123,7 +123,7 @@ def without_absent(
     if not memory.dram_gb:
         absent += [f"scheduler.{key}" for key in found.host_memory_keys]
     if not memory.store_tb:
-        absent += ["store", *(f"scheduler.{key}" for key in found.storage_keys)]
+        absent += ["store", *(f"scheduler.{key}" for key in found.storage)]
     return {
         key: value
         for key, value in settings.items()
