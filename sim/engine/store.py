@@ -137,8 +137,8 @@ class Store:
     Attributes:
         settings: how large and how fast it is.
         now_ns: how far its time has come.
-        starters: one of each server, called before time goes on: it begins the operations that
-            the server's threads are to do next.
+        starters: one of each server that asks: it begins the operations that the server's threads
+            are to do next.
         listeners: are told which pages it keeps.
     """
 
@@ -147,6 +147,8 @@ class Store:
         self.settings = settings
         self.now_ns = 0
         self.starters: list[Callable[[], None]] = []
+        # The places there of servers that have got something to do since time last went on.
+        self._asking: set[int] = set()
         self.listeners: list[CacheListener] = []
         # The sizes of the pages by their keys, and their sum.
         self._sizes: dict[int, int] = {}
@@ -159,10 +161,16 @@ class Store:
 
     # ---- time ----------------------------------------------------------------------------------
 
+    def ask(self, place: int) -> None:
+        """Before time goes on, call the starter at this place of `starters`."""
+        self._asking.add(place)
+
     def advance(self, now_ns: int) -> None:
         """Let time go on until now, and end the operations that end until then."""
-        for start in self.starters:
-            start()
+        if self._asking:
+            asking, self._asking = sorted(self._asking), set()
+            for place in asking:
+                self.starters[place]()
         while True:
             event_ns, job, direction = self._next()
             if job is None or event_ns > now_ns:

@@ -181,9 +181,9 @@ class HostMachine(CacheMachine):
         wanted = tuple(symbols[: end.end // self.page_size])
         available = self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
         num_tokens = match.num_host_tokens
-        starts = self.loads.lock_copies(end)
+        starts = self.host.lock_copies(end)
         loaded = self.loads.load(end) is not None
-        self.loads.unlock_copies(end, starts)
+        self.host.unlock_copies(end, starts)
         assert loaded == (max(self.threshold, 1) <= num_tokens <= available)
         if not loaded:
             self.settle()

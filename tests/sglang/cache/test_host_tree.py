@@ -49,9 +49,9 @@ class Desk:
         match = self.cache.match(tokens, len(tokens))
         self.cache.touch(match)
         loads = HostPart(self.host)
-        starts = loads.lock_copies(match.end)
+        starts = self.host.lock_copies(match.end)
         loaded = loads.load(match.end)
-        loads.unlock_copies(match.end, starts)
+        self.host.unlock_copies(match.end, starts)
         self.check()
         return loaded is not None
 

@@ -132,17 +132,20 @@ class StorageThreads:
 
     def use(self, store: Store) -> None:
         """Use this store. Only before anything is under way."""
-        self.store = store
+        self.store, self._place = store, len(store.starters)
         store.starters.append(self._start)
 
     def look_up(self, fetch: Fetch) -> None:
         self._to_look_up.append(fetch)
+        self.store.ask(self._place)
 
     def fetch(self, fetch: Fetch) -> None:
         self._to_read.append(fetch)
+        self.store.ask(self._place)
 
     def write(self, backup: Backup) -> None:
         self._to_write.append(backup)
+        self.store.ask(self._place)
 
     # ---- time ----------------------------------------------------------------------------------
 
