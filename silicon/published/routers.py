@@ -7,19 +7,18 @@ Source: benchmarking/73-capacity of llm-d/llm-d-kv-cache, commit 7be76e11, Apach
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from silicon.published.prompts import GroupedPrompts
 from sim.commands.running.simulate import run_built
-from sim.core.packed import open_text
 from sim.core.units import NS_PER_S
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.workload.traces.servetwin import servetwin_line
 
 
 class Ttft(NamedTuple):
@@ -81,10 +80,15 @@ RATES = tuple(rate for rate, _ in _STAGES[1:])
 # Loads in the table; the sentences above it count all.
 _SHOWN = (3, 15, 20, 30, 35, 40, 49, 60)
 _LONG_S, _DIFFERS = 10, 1.1
-# The next load waits until all requests have ended. Idle time changes nothing.
-_NEXT_STAGE_S = 1000
-_NUM_GROUPS, _PROMPTS_PER_GROUP = 150, 5
-_PREFIX_TOKENS, _QUESTION_TOKENS, _OUTPUT_TOKENS = 6_000, 1_200, 1_000
+_PROMPTS = GroupedPrompts(
+    num_groups=150,
+    per_group=5,
+    prefix_tokens=6_000,
+    question_tokens=1_200,
+    output_tokens=1_000,
+    stages=_STAGES,
+    stage_s=1000,
+)
 _POOL_TOKENS, _BLOCK_TOKENS = 307_328, 64
 _SCENARIO = """\
 name: llm-d's routers
@@ -102,38 +106,17 @@ scheduler: {{family: vllm, block_size: {block_tokens}, num_gpu_blocks_override: 
 def simulated(router: str, num_loads: int) -> list[Ttft]:
     """The first loads of which something is published, with one of the routers."""
     with tempfile.TemporaryDirectory() as folder:
-        with open_text(Path(folder) / "workload.jsonl.gz") as file:
-            file.writelines(_requests(num_loads + 1))
+        _PROMPTS.write(Path(folder) / "workload.jsonl.gz", num_loads + 1)
         text = _SCENARIO.format(
             router=ROUTERS[router],
             block_tokens=_BLOCK_TOKENS,
             num_blocks=_POOL_TOKENS // _BLOCK_TOKENS + 1,
         )
         columns = run_built(build(load_scenario_text(text, base_dir=Path(folder)))).requests
-    stage = columns.arrival_ns // (_NEXT_STAGE_S * NS_PER_S)
+    stage = columns.arrival_ns // (_PROMPTS.stage_s * NS_PER_S)
     ttft_s = (columns.first_token_ns - columns.arrival_ns) / NS_PER_S
     each = [ttft_s[stage == number + 1] for number in range(num_loads)]
     return [Ttft(float(of.mean()), float(np.percentile(of, 90))) for of in each]
-
-
-def _requests(num_stages: int) -> Iterator[str]:
-    """The prompts of all groups in one shuffled order, over and over, at random times."""
-    rng = np.random.default_rng(0)
-    order = rng.permutation(_NUM_GROUPS * _PROMPTS_PER_GROUP)
-    number = 0
-    for stage, (rate, seconds) in enumerate(_STAGES[:num_stages]):
-        arrivals_s = np.sort(rng.uniform(0, seconds, rate * seconds)) + stage * _NEXT_STAGE_S
-        for arrival_s in arrivals_s.tolist():
-            prompt = int(order[number % len(order)])
-            group = prompt // _PROMPTS_PER_GROUP
-            row = {
-                "segments": [[1 + group, _PREFIX_TOKENS], [1000 + prompt, _QUESTION_TOKENS]],
-                "output_len": _OUTPUT_TOKENS,
-                "ignore_eos": True,
-                "output_seed": 1_000_000 + number,
-            }
-            number += 1
-            yield servetwin_line(round(arrival_s * NS_PER_S), row)
 
 
 def routers_board() -> str:

@@ -49,7 +49,7 @@ scheduler: {{family: vllm, num_gpu_blocks_override: 10768, max_num_batched_token
 
 
 def simulated(prefix_tokens: int, *, has_storage: bool) -> Means:
-    """20 clients, with prompts that begin with one of 50 prefixes of so many tokens."""
+    """20 clients, with prompts that begin with one of 50 prefixes of this length."""
     text = _SCENARIO.format(
         num_requests=_NUM_REQUESTS,
         prefix_tokens=prefix_tokens,

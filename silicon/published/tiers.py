@@ -8,20 +8,19 @@ guide_tiered-prefix-cache_1.yaml of llm-d/llm-d-benchmark; both are Apache-2.0.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from silicon.published.prompts import GroupedPrompts
 from sim.commands.running.simulate import run_built
-from sim.core.packed import open_text
 from sim.core.units import NS_PER_S
 from sim.runlog.columns import RequestColumns
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.workload.traces.servetwin import servetwin_line
 
 
 class Means(NamedTuple):
@@ -38,11 +37,17 @@ MEASURED: Final[Mapping[str, tuple[Means, Means]]] = {
     "10/s": (Means(8.08, 26.28), Means(0.41, 6.97)),
     "20/s": (Means(43.67, 62.29), Means(0.89, 9.03)),
 }
-# Requests/s of stages, one after another with the caches of the ones before. A stage lasts a
-# minute; the next one waits until all requests have ended. Idle time changes nothing.
-_RATES, _STAGE_S, _NEXT_STAGE_S = (5, 10, 15, 20), 60, 600
-_NUM_GROUPS, _PROMPTS_PER_GROUP = 250, 5
-_PREFIX_TOKENS, _QUESTION_TOKENS, _OUTPUT_TOKENS = 16_000, 256, 256
+# Requests/s of stages of a minute, one after another with the caches of the ones before.
+_RATES = (5, 10, 15, 20)
+_PROMPTS = GroupedPrompts(
+    num_groups=250,
+    per_group=5,
+    prefix_tokens=16_000,
+    question_tokens=256,
+    output_tokens=256,
+    stages=[(rate, 60) for rate in _RATES],
+    stage_s=600,
+)
 # Tokens of a replica's GPU pool and of its CPU memory: an eighth of the guide's 2,384,000 and
 # 10,496,000; and the 9,271 and 41,000 blocks of the guide's older servers.
 _STAGES_TOKENS, _CLIENTS_TOKENS = (298_000, 1_312_000), (9_271 * 16, 41_000 * 16)
@@ -75,13 +80,12 @@ def simulated_clients(*, has_host: bool) -> Means:
 def simulated_stages(num_stages: int, *, has_host: bool) -> list[Means]:
     """The first stages with random arrivals, 1,250 prompts with 250 prefixes of 16,000 tokens."""
     with tempfile.TemporaryDirectory() as folder:
-        with open_text(Path(folder) / "workload.jsonl.gz") as file:
-            file.writelines(_requests(num_stages))
+        _PROMPTS.write(Path(folder) / "workload.jsonl.gz", num_stages)
         # Loads and prefixes weigh the same. A router remembers about as much as the servers do.
         tree_tokens = _STAGES_TOKENS[0] + _STAGES_TOKENS[1] * has_host
         router = f"{{kind: prefix-aware, max_tree_tokens: {tree_tokens}}}"
         columns = _run(_TRACE, router, _STAGES_TOKENS, Path(folder), has_host=has_host)
-    stage = columns.arrival_ns // (_NEXT_STAGE_S * NS_PER_S)
+    stage = columns.arrival_ns // (_PROMPTS.stage_s * NS_PER_S)
     return [means_of(columns, stage == i) for i in range(num_stages)]
 
 
@@ -104,26 +108,6 @@ def means_of(columns: RequestColumns, rows: NDArray[np.bool_]) -> Means:
     ttft_ns = columns.first_token_ns[rows] - arrival_ns
     latency_ns = columns.finish_ns[rows] - arrival_ns
     return Means(float(ttft_ns.mean()) / NS_PER_S, float(latency_ns.mean()) / NS_PER_S)
-
-
-def _requests(num_stages: int) -> Iterator[str]:
-    """The prompts of all groups in one shuffled order, over and over."""
-    rng = np.random.default_rng(0)
-    order = rng.permutation(_NUM_GROUPS * _PROMPTS_PER_GROUP)
-    number = 0
-    for stage, rate in enumerate(_RATES[:num_stages]):
-        arrivals_s = np.sort(rng.uniform(0, _STAGE_S, rate * _STAGE_S)) + stage * _NEXT_STAGE_S
-        for arrival_s in arrivals_s.tolist():
-            prompt = int(order[number % len(order)])
-            group = prompt // _PROMPTS_PER_GROUP
-            row = {
-                "segments": [[1 + group, _PREFIX_TOKENS], [1000 + prompt, _QUESTION_TOKENS]],
-                "output_len": _OUTPUT_TOKENS,
-                "ignore_eos": True,
-                "output_seed": 1_000_000 + number,
-            }
-            number += 1
-            yield servetwin_line(round(arrival_s * NS_PER_S), row)
 
 
 def tiers_board() -> str:

@@ -32,7 +32,7 @@ class Caches:
         self.keys: list[int] = []
 
     def remember(self, replica: int, pool_tokens: int) -> None:
-        """The pool of a replica holds so many tokens, which may limit what is remembered."""
+        """The size of a replica's pool, which may limit how many of its prompts are remembered."""
         if self._sent is not None:
             most = self.knowledge.predicted_tokens or pool_tokens
             self._sent.limit(replica, most // self.block_tokens)

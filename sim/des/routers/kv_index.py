@@ -64,10 +64,10 @@ class Hits(NamedTuple):
 
 
 class SentBlocks:
-    """What replicas are thought to have because they were sent it lately: prompts' blocks.
+    """The blocks of the prompts that each replica was sent lately, which it is thought to have.
 
-    A block counts for some time after each prompt with it. Of each replica so many are remembered;
-    those sent least recently are forgotten first, of one prompt the last.
+    A block counts for `ttl_ns` after each prompt with it. If a replica has more blocks than its
+    limit, those sent least recently are forgotten first; of one prompt, the last blocks first.
 
     Args:
         ttl_ns: how long a block counts; None: until it is forgotten for others.
@@ -113,7 +113,7 @@ class KvIndex:
 
     Args:
         delay_ns: how long each event is under way.
-        sent: what is believed besides; None: nothing.
+        sent: prompts that were sent lately, whose blocks count as cached; None: none do.
     """
 
     def __init__(self, delay_ns: int, sent: SentBlocks | None = None) -> None:

@@ -225,7 +225,7 @@ class DecodeManager:
         self._steps.begin(running)
 
     def _make_room(self, num_pages: int) -> None:
-        """The last row needs so many pages: let kept prefixes go for it."""
+        """The last row needs this number of pages: let kept prefixes go for it."""
         while not self._kv.can_decode(num_pages) and self._server.makes_room():
             pass
 

@@ -46,7 +46,7 @@ class Memory:
         return self.store_price if self.is_shared else 0.0
 
     def num_bytes(self, num_servers: float) -> float:
-        """The bytes of KV that so many servers keep at most, beside their GPUs."""
+        """The bytes of KV that this number of servers keeps at most, beside their GPUs."""
         dram, store = self.dram_gb * BYTES_PER_GB, self.store_tb * BYTES_PER_TB
         return num_servers * dram + (1 if self.is_shared else num_servers) * store
 

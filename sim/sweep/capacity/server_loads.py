@@ -57,8 +57,8 @@ class ServerLoads:
         plan: makes the scenario of a candidate's settings.
         factor: by which the rate of the workload is multiplied.
         read_trace: reads the workload's trace, if it has one.
-        hit_pct: says which share of the prompts' tokens caches of so many tokens find, in percent;
-            None: all that can be found.
+        hit_pct: for the number of tokens in all caches, the share of the prompts' tokens that
+            they find, in percent; None: all that can be found.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ def _is_router(key: str) -> bool:
 
 
 def _held(candidate: Candidate, pool_tokens: int) -> Callable[[float], float] | None:
-    """How many tokens so many servers keep, on GPUs and beside them; None: that is not known."""
+    """For a number of servers, the tokens that they keep, on GPUs and beside; None: not known."""
     memory, token_bytes = candidate.memory, candidate.token_bytes
     if memory is None or not token_bytes:
         return None
@@ -172,7 +172,7 @@ def _both(
 
 
 def _prefill_ns(stats: WorkloadStats, latency: LatencyModel, hit_pct: float) -> float:
-    """Time of a prompt of mean length, of which a cache has so many percent."""
+    """Time of a prompt of mean length, of which a cache has `hit_pct` percent."""
     prompt = round(stats.input_tokens.mean)
     new = max(1, round(prompt * (1 - hit_pct / 100)))
     cached, rows = prompt - new, max(1, _STEP_TOKENS // new)

@@ -46,7 +46,7 @@ class TrafficKv:
         return self.num_tokens * token_bytes * _ROUNDING
 
     def hit_pct(self, num_tokens: float) -> float:
-        """The share of the prompts' tokens that a cache of so many tokens finds, in percent."""
+        """The percentage of the prompts' tokens that a cache of `num_tokens` finds."""
         return self.curve.hit_pct(int(num_tokens / self.curve.block_size))
 
 
@@ -57,8 +57,8 @@ def traffic_kv(
 
     Raises InputError: the traffic cannot be built.
     """
-    most, curve = 0, None
-    for seed in seeds:
+
+    def blocks_of(seed: int) -> RequestBlocks:
         loaded = plan.vary({**traffic, "seed": seed})
         with located_errors(loaded):
             workload = build_workload(
@@ -67,11 +67,11 @@ def traffic_kv(
                 base_dir=loaded.base_dir,
                 read_trace=read_trace,
             )
-            blocks = request_blocks(workload, _block_size(workload))
-        curve = curve or curve_of(blocks)
-        most = max(most, _different_tokens(blocks))
-    assert curve is not None  # noqa: S101 - there is a seed
-    return TrafficKv(most, curve)
+            return request_blocks(workload, _block_size(workload))
+
+    first = blocks_of(seeds[0])
+    of_others = [_different_tokens(blocks_of(seed)) for seed in seeds[1:]]
+    return TrafficKv(max([_different_tokens(first), *of_others]), curve_of(first))
 
 
 def _block_size(workload: Workload) -> int:

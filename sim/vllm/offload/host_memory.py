@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from sim.core.errors import InvariantError
 from sim.engine.page_pool import CacheListener
 from sim.vllm.offload.events import ChunkEvents
 from sim.vllm.offload.policies import Access, ArcPolicy, ChunkKey, LruPolicy, Policy, StoredChunk
@@ -115,16 +116,21 @@ class HostMemory:
 
     def _pin(self, keys: Sequence[ChunkKey]) -> None:
         for key in keys:
-            chunk = self._policy.find(key)
-            assert chunk is not None  # noqa: S101 - it was found just now
+            chunk = self._known(key)
             self._num_idle -= chunk.is_idle
             chunk.num_loads += 1
+
+    def _known(self, key: ChunkKey) -> StoredChunk:
+        """A chunk that is there: those that are being written or read do not leave."""
+        chunk = self._policy.find(key)
+        if chunk is None:
+            raise InvariantError(f"a chunk of CPU memory has left while it was used: {key}")
+        return chunk
 
     def loaded(self, keys: Sequence[ChunkKey]) -> None:
         """Chunks have been read: they may leave."""
         for key in keys:
-            chunk = self._policy.find(key)
-            assert chunk is not None  # noqa: S101 - it was read
+            chunk = self._known(key)
             chunk.num_loads -= 1
             if chunk.is_idle:
                 self._num_idle += 1
@@ -193,8 +199,7 @@ class HostMemory:
         if self.events is not None:
             self.events.came(keys)
         for key in keys:
-            chunk = self._policy.find(key)
-            assert chunk is not None  # noqa: S101 - what is being written does not leave
+            chunk = self._known(key)
             chunk.num_loads = 0
             self._num_idle += 1
             self._policy.became_idle(key)

@@ -12,7 +12,7 @@ from sim.vllm.offload.settings import PressureSettings
 _BYTES_PER_MIB: Final = 1 << 20
 # Stores in a row below the low mark after which nothing is looked at (`_HEALTHY_THRESHOLD`).
 _HEALTHY: Final = 10
-# Stores that fail raise the average to so many times the high mark (`_FAILURE_EMA_FACTOR`).
+# Stores that fail raise the average to this multiple of the high mark (`_FAILURE_EMA_FACTOR`).
 _FAILURE_FACTOR: Final = 4.0
 # All stores are dropped this many times the high mark above it (`ramp_factor`).
 _RAMP: Final = 2.0

@@ -24,11 +24,11 @@ class BackPressure(StrictModel):
     """What happens to stores under pressure. `throttle`: some are dropped, the more the higher it
     is. `drop`: all are."""
     high_water_s: Annotated[float, Field(gt=0, le=10**6)] | None = None
-    """Above so many seconds for a MiB, there is pressure. Without it: 0.01, or 0.05 with type `obj`
-    or locality `REMOTE`. Unit: s/MiB."""
+    """If storing a MiB takes longer on average, there is pressure. Without it: 0.01, or 0.05 with
+    type `obj` or locality `REMOTE`. Unit: s/MiB."""
     low_water_s: _Seconds | None = None
-    """Below so many seconds for a MiB, the pressure ends. Without it: 0.002, or 0.01. Unit:
-    s/MiB."""
+    """If storing a MiB takes less time on average, the pressure ends. Without it: 0.002, or 0.01.
+    Unit: s/MiB."""
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.15
     """Weight of the newest store in the average of seconds for a MiB. Unit: share."""
     warmup_completions: _Count = 10

@@ -31,7 +31,7 @@ class StoredPart:
         self.page_units: Final = page_tokens if copies.tree.divides else 1
         whole_pages = self.page_units * copies.copy_tokens / page_tokens
         self.page_size: Final = max(round(whole_pages * WHOLE_PAGE), 1)
-        # A prefix needs so many pages before its end.
+        # Pages before the end of a prefix that it needs.
         self._num_needed = -(-copies.tree.span // page_tokens)
         self._mask = mixed(number)
 
@@ -115,7 +115,7 @@ class FetchedPart:
         return self.pages is not None and self.num_read == len(self.pages.keys)
 
     def reserve(self, num_found: int) -> bool:
-        """Get units in host memory, if so many pages of the prompt were found; False: too few."""
+        """Get units in host memory for what belongs to `num_found` pages; False: too few free."""
         num_units = min(self.num_pages, num_found) * self.part.page_units
         if not self.part.copies.reserve(num_units):
             return False

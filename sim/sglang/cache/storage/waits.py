@@ -24,7 +24,7 @@ class Waits:
         self._waits: dict[str, _Wait] = {}
 
     def begin(self, rid: str, num_pages: int, now_ns: int) -> None:
-        """A request that could be admitted waits for a fetch of so many pages.
+        """A request that could be admitted waits for a fetch of `num_pages` pages.
 
         The time counts from the first such pass, whatever is fetched for the request later.
         """
