@@ -42,8 +42,10 @@ class PrefillQueues(Queues):
     Attributes:
         bootstrapping: the bootstrap queue, in order of arrival.
         held: the requests in flight.
-        passes_again: if a pass launches nothing and nothing is in flight, the next one follows at
-            once, as it may see what this one does not.
+        passes_again: if a pass launches nothing, the next one follows at once, as it may see what
+            this one does not.
+        chunk_grew: in this pass the cache has got more of the chunked request. If the pass launches
+            nothing, the next one follows at once, as the cache may get the rest of the chunk.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue) -> None:
@@ -52,7 +54,7 @@ class PrefillQueues(Queues):
         self.drops_chunks = not server.takes_turns
         self.bootstrapping: list[SglangRequest] = []
         self.held: list[SglangRequest] = []
-        self.passes_again = False
+        self.passes_again = self.chunk_grew = False
         # Requests of the bootstrap queue whose decode server has memory for them, by rid.
         self._ready: set[str] = set()
         self._num_buffers = _BUFFERS_PER_SLOT * server.config.max_running_requests
@@ -134,7 +136,7 @@ class PrefillQueues(Queues):
     def begin_decision(self, num_missed_steps: int) -> None:
         """`get_next_disagg_prefill_batch_to_run`: `batch_is_full` is not kept between decisions."""
         self._num_refreshes = self.waiting.num_refreshes
-        self.server.batch.is_full = False
+        self.server.batch.is_full = self.chunk_grew = False
 
     def chunk_cached(self) -> None:
         """`process_prefill_chunk` caches the chunked request in every pass, so there may be more.
@@ -142,7 +144,7 @@ class PrefillQueues(Queues):
         The cache gets a chunk up to a branch first (`WindowPart.end_of_insertion`). The rest in the
         next pass moves the request's lock: another window can be evicted for the next chunk.
         """
-        self.passes_again = True
+        self.chunk_grew = True
 
     @property
     def repeats(self) -> bool:
@@ -150,13 +152,15 @@ class PrefillQueues(Queues):
         return False
 
     def begin_idle(self) -> None:
-        if self.waiting.num_refreshes != self._num_refreshes and not self.passes_again:
+        passes_again = self.passes_again or self.chunk_grew
+        if self.waiting.num_refreshes != self._num_refreshes and not passes_again:
             self.waiting.refresh_while_idle()
 
     @property
     def waits_for_partner(self) -> bool:
         waits = self.bootstrapping and not self.waiting.requests
-        return bool(self.held or waits or self.passes_again)
+        # If the cache has got more, it is not known yet whether the chunk is stuck.
+        return bool(self.held or waits or self.chunk_grew)
 
 
 Seen = TypeVar("Seen")

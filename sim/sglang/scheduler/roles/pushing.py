@@ -90,10 +90,12 @@ class PushPrefill(Role):
             self._free(self._sent | self._failed, now_ns, over)
         self._has_looked = False
         decided = engine.decide(now_ns)
-        if decided.batch is None and not engine.in_flight and self._queues.passes_again:
+        again = self._queues.passes_again or self._queues.chunk_grew
+        while decided.batch is None and not engine.in_flight and again:
             over += decided.over
             self._free(self._sent | self._failed, now_ns, over)
             decided = engine.decide(now_ns)
+            again = self._queues.chunk_grew
         return decided.with_records([*over, *decided.over])
 
     def _begin_turn(self, now_ns: int, agreement: Agreement[Collection[str]]) -> Decided:
@@ -113,7 +115,7 @@ class PushPrefill(Role):
         if self._failed:
             self._drop_failed(over)
         if self._agreement is None:
-            self._queues.passes_again = has_news
+            self._queues.passes_again = has_news and not self.engine.in_flight
             return
         gone = self._sent | self._failed
         self._agreement.send([rid for rid in self.sending if rid in gone])
