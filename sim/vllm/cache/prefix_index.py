@@ -324,8 +324,9 @@ class PrefixIndex:
             for unhashed in continuing:
                 first, end = unhashed.hash_next(self._block_size)
                 if first < end:
-                    self._note_begin(parent, token, unhashed.hashes.at(first))
+                    # The pool must know the blocks before: `_drop_evicted` asks it.
                     self._add_hashes(unhashed, first, end)
+                    self._note_begin(parent, token, unhashed.hashes.at(first))
                     self._note_path(unhashed)
                 if not unhashed.is_exhausted:
                     self._add(unhashed)

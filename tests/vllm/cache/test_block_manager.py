@@ -85,6 +85,14 @@ def test_blocks_are_hashed_only_where_prompts_may_begin_alike():
     assert desk.pool.num_hashed_blocks == 4
 
 
+def test_many_prompts_that_begin_in_different_ways_are_all_found():
+    """Also when what is known of how cached prompts begin has just been tidied up."""
+    desk = Desk(400)
+    for seed in range(300):
+        desk.release(desk.admit((seed, 16), (1000 + seed, 1)))
+        assert len(desk.found((seed, 16), (2000 + seed, 1))) == 1
+
+
 def test_full_blocks_are_cached_when_they_are_taken():
     """Not when they are computed; the incomplete one is not."""
     desk = Desk()
