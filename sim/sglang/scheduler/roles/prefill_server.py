@@ -152,8 +152,12 @@ class PrefillQueues(Queues):
         return False
 
     def begin_idle(self) -> None:
-        passes_again = self.passes_again or self.chunk_grew
-        if self.waiting.num_refreshes != self._num_refreshes and not passes_again:
+        if not self.passes_again:
+            self.stay_idle()
+
+    def stay_idle(self) -> None:
+        """The passes that follow change nothing but the prefixes' marks."""
+        if self.waiting.num_refreshes != self._num_refreshes and not self.chunk_grew:
             self.waiting.refresh_while_idle()
 
     @property

@@ -106,6 +106,8 @@ class PushPrefill(Role):
         decided = self.engine.decide(now_ns)
         is_idle = decided.batch is None and not self.engine.in_flight
         agreement.end_pass(self._queues.state, is_idle=is_idle)
+        if is_idle and agreement.is_settled:
+            self._queues.stay_idle()
         return decided.with_records([*over, *decided.over])
 
     def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
@@ -119,7 +121,7 @@ class PushPrefill(Role):
             return
         gone = self._sent | self._failed
         self._agreement.send([rid for rid in self.sending if rid in gone])
-        self._queues.passes_again = not self._agreement.is_settled
+        self._queues.passes_again = True  # Until all stages agree, which is known after the pass.
 
     def launched(self, launch: Launch[Request]) -> None:
         """Say what is cached of prompts that begin; the step before may still write a part."""
