@@ -366,16 +366,20 @@ class BlockKeys:
         self._block_tokens = block_tokens
         self._weights = _mix(np.arange(block_tokens, dtype=np.uint64)) | np.uint64(1)
 
-    def of(self, token_ids: TokenIds) -> BlockKeyArray:
-        """The keys; uint64, shape [len(token_ids) // block_tokens]."""
+    def of(self, token_ids: TokenIds, num_before: int = 0, key_before: int = 0) -> BlockKeyArray:
+        """The keys of the blocks of `token_ids`; uint64, shape [len(token_ids) // block_tokens].
+
+        `num_before`: blocks of the prompt before these tokens; `key_before`: the last one's key.
+        """
         num_blocks = len(token_ids) // self._block_tokens
         tokens = token_ids[: num_blocks * self._block_tokens].view(np.uint64) * _ODD
         # Mix high bits into low ones. Else token ids that differ only in high bits would give sums
         # that differ only in high bits.
         tokens ^= tokens >> _HALF
         blocks = tokens.reshape(num_blocks, self._block_tokens) @ self._weights
-        indices = np.arange(num_blocks, dtype=np.uint64)
+        indices = np.arange(num_before, num_before + num_blocks, dtype=np.uint64)
         keys: BlockKeyArray = np.cumsum(_mix(blocks + indices * _GOLDEN_RATIO))
+        keys += np.uint64(key_before)
         return keys
 
 

@@ -20,6 +20,16 @@ def test_block_keys_agree_as_far_as_whole_blocks_do(one, other, block_tokens):
         assert (keys[0][block] == keys[1][block]) == (one[:end] == other[:end])
 
 
+@given(ids=IDS, block_tokens=st.integers(1, 5), cut=st.integers(0, 40))
+def test_block_keys_go_on_from_the_key_before(ids, block_tokens, cut):
+    """Keys of a prompt's end need the key before it, and none of the tokens before it."""
+    keys, tokens = BlockKeys(block_tokens), np.array(ids, dtype=np.int64)
+    whole = keys.of(tokens).tolist()
+    cut = min(cut, len(whole))
+    before = whole[cut - 1] if cut else 0
+    assert keys.of(tokens[cut * block_tokens :], cut, before).tolist() == whole[cut:]
+
+
 def test_block_keys_of_many_prompts_do_not_collide():
     """Ids of a trace's blocks differ in high bits only; streams differ anywhere."""
     keys = BlockKeys(16)

@@ -15,7 +15,7 @@ from sim.engine.request import OutputTokens
 from sim.sglang.cache.host.part import HostPart
 from sim.sglang.cache.settings import WindowSettings
 from sim.sglang.cache.tree.prefix_cache import pairs_of
-from sim.sglang.cache.tree.radix_cache import RadixCache, path_tokens
+from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import LookaheadBlocks, RequestBlocks
@@ -69,6 +69,14 @@ def in_tree(memory):
         if has_host and node.host.pages is not None and node.host.stored_with is None:
             host |= set(keys)
     return device, host, set() if memory.store is None else set(memory.store._sizes)
+
+
+def path_tokens(node):
+    parts = [node.token_ids[:]]
+    while node.parent is not None:
+        node = node.parent
+        parts.append(node.token_ids[:])
+    return np.concatenate(parts[::-1])
 
 
 def below_on_host(nodes):

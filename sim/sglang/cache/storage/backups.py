@@ -5,34 +5,18 @@ Follows SGLang 0.5.23: `write_backup_storage` in mem_cache/unified_radix_cache.p
 
 from collections.abc import Sequence
 
-from sim.core.tokens import BlockKeys, TokenSequence
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.storage.parts import StoredPart
 from sim.sglang.cache.storage.threads import Backup, StorageThreads
-from sim.sglang.cache.tree.radix_cache import path_tokens
+from sim.sglang.cache.tree.radix_cache import PathKeys
 from sim.sglang.cache.tree.radix_node import RadixNode
-
-
-class PageKeys:
-    """The keys of pages in the store."""
-
-    def __init__(self, page_size: int) -> None:
-        self._page_size = page_size
-        self._keys = BlockKeys(page_size)
-
-    def of(self, token_ids: TokenSequence, start: int, num_pages: int) -> list[int]:
-        """The keys of the pages that begin at a token; they say what is before them, too."""
-        first = start // self._page_size
-        end = start + num_pages * self._page_size
-        keys: list[int] = self._keys.of(token_ids[:end])[first:].tolist()
-        return keys
 
 
 class Backups:
     """The copies under way."""
 
     def __init__(
-        self, host: HostTree, threads: StorageThreads, parts: Sequence[StoredPart], keys: PageKeys
+        self, host: HostTree, threads: StorageThreads, parts: Sequence[StoredPart], keys: PathKeys
     ) -> None:
         self._host = host
         self._threads = threads
@@ -45,8 +29,7 @@ class Backups:
         """A node's copy in host memory is complete."""
         if node.host.pages is None:
             return
-        start, num_pages = node.end - node.num_tokens, len(node.host.pages)
-        keys = self._keys.of(path_tokens(node), start, num_pages)
+        keys = self._keys.of_node(node)
         beside = [part.pages_of(node, keys) for part in self._parts]
         locks = self._host.lock_copies(node)
         backup = Backup(node, locks, keys, [pages for pages in beside if pages is not None])

@@ -13,12 +13,13 @@ from sim.engine.store import WHOLE_PAGE, Store
 from sim.sglang.cache.host.memory import PoolCopies
 from sim.sglang.cache.host.tree import HostTree, LowerStorage
 from sim.sglang.cache.settings import StorageSettings
-from sim.sglang.cache.storage.backups import Backups, PageKeys
+from sim.sglang.cache.storage.backups import Backups
 from sim.sglang.cache.storage.parts import FetchedPart, StoredPart
 from sim.sglang.cache.storage.retries import Retries
 from sim.sglang.cache.storage.threads import Fetch, ReadPages, StorageThreads
 from sim.sglang.cache.storage.waits import Waits
 from sim.sglang.cache.tree.prefix_cache import Pairs
+from sim.sglang.cache.tree.radix_cache import PathKeys
 from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.request import SglangRequest
 
@@ -44,7 +45,7 @@ class StorageTier(LowerStorage):
             for number, copies in enumerate(host.parts, 1)
         ]
         self._compares_pairs = compares_pairs
-        self._keys = PageKeys(host.page_size)
+        self._keys = PathKeys(host.page_size)
         self._backups = Backups(host, self._threads, self._parts, self._keys)
         self._retries = Retries(settings.retry_interval, settings.most_lookups)
         self.fetches: dict[str, Fetch] = {}
@@ -169,7 +170,8 @@ class StorageTier(LowerStorage):
         parts, it may seem to end before that node. Then SGLang looks for pages that are in no
         prompt, and the store has none of them.
         """
-        keys = self._keys.of(self._tokens(request), start, num_pages)
+        end = start + num_pages * self._host.page_size
+        keys = self._keys.after(anchor, self._tokens(request)[start:end], start)
         return keys if start == anchor.end else [~key for key in keys]
 
     # ---- what the scheduler asks ---------------------------------------------------------------

@@ -6,8 +6,6 @@ which leaf is evicted first (docs/explanation/sglang.md, rules 12 and 14). Delib
 this.
 """
 
-import numpy as np
-
 from sim.core.tokens import BlockKeys, TokenIds, TokenSequence, kept_part
 from sim.engine.page_pool import CacheListener, PagePool, Span
 from sim.sglang.cache.tree.prefix_cache import LowerTier
@@ -144,7 +142,7 @@ class RadixCache(RadixTree):
             for part in self._parts:
                 part.added_leaf(node)
         if self._events is not None:
-            self._events.stored(token_ids, start)
+            self._events.stored(parent, token_ids)
         return node
 
     def _add_leaf(
@@ -302,38 +300,66 @@ class RadixCache(RadixTree):
             self._events.brought_back(end, end.end - num_tokens)
 
 
+class PathKeys:
+    """The keys of a tree's pages, as `BlockKeys` makes them of a whole prompt.
+
+    A page's key is a hash of all tokens up to its end. Each node keeps the key of its last page, so
+    that only the tokens behind it are made and hashed for the pages that follow.
+    """
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._keys = BlockKeys(page_size)
+
+    def after(self, node: RadixNode, token_ids: TokenIds, start: int) -> list[int]:
+        """The keys of pages of a prompt that begin at `start`, where a node's path ends."""
+        num_before = start // self._page_size
+        keys: list[int] = self._keys.of(token_ids, num_before, self._end_key(node)).tolist()
+        return keys
+
+    def of_node(self, node: RadixNode) -> list[int]:
+        """The keys of a node's own pages."""
+        parent = node.required_parent()
+        keys = self.after(parent, node.token_ids[:], parent.end)
+        node.end_key = keys[-1]
+        return keys
+
+    def of_path(self, node: RadixNode, start: int) -> list[int]:
+        """The keys of the pages between the first `start` tokens and the end of a node."""
+        path: list[RadixNode] = []
+        while node.end > start:
+            path.append(node)
+            node = node.required_parent()
+        keys = [key for each in reversed(path) for key in self.of_node(each)]
+        return keys[(start - node.end) // self._page_size :]
+
+    def _end_key(self, node: RadixNode) -> int:
+        path: list[RadixNode] = []
+        while node.parent is not None and not node.end_key:
+            path.append(node)
+            node = node.parent
+        for each in reversed(path):
+            self.of_node(each)
+        return path[0].end_key if path else node.end_key
+
+
 class TreeEvents:
     """Tells a listener of nodes that come to the device or leave it."""
 
     def __init__(self, listener: CacheListener, page_size: int) -> None:
         self._listener = listener
-        self._page_size = page_size
-        self._keys = BlockKeys(page_size)
+        self._keys = PathKeys(page_size)
 
-    def stored(self, token_ids: TokenSequence, start: int) -> None:
-        """A sequence is in the tree now; of its first `start` tokens all pages were before."""
-        if start < len(token_ids):
-            self._listener.stored(self._keys_from(token_ids[:], start))
+    def stored(self, parent: RadixNode, token_ids: TokenSequence) -> None:
+        """The tokens behind a node's path are on the device now."""
+        if parent.end < len(token_ids):
+            new_ids = token_ids[parent.end : len(token_ids)]
+            self._listener.stored(self._keys.after(parent, new_ids, parent.end))
 
     def brought_back(self, node: RadixNode, start: int) -> None:
         """The pages of the path to `node` behind its first `start` tokens are on the device now."""
-        self._listener.stored(self._keys_from(path_tokens(node), start))
+        self._listener.stored(self._keys.of_path(node, start))
 
     def removed(self, node: RadixNode) -> None:
         """The pages of a node leave the device; its tokens are still known."""
-        tokens = path_tokens(node)
-        self._listener.removed(self._keys_from(tokens, len(tokens) - node.num_tokens))
-
-    def _keys_from(self, token_ids: TokenIds, start: int) -> list[int]:
-        keys: list[int] = self._keys.of(token_ids)[start // self._page_size :].tolist()
-        return keys
-
-
-def path_tokens(node: RadixNode) -> TokenIds:
-    """All tokens from the root to the end of a node."""
-    parts = []
-    current: RadixNode | None = node
-    while current is not None:
-        parts.append(current.token_ids[:])
-        current = current.parent
-    return np.concatenate(parts[::-1])
+        self._listener.removed(self._keys.of_node(node))

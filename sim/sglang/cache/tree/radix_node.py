@@ -102,6 +102,7 @@ class RadixNode:
             child.
         pages: the pages that hold the KV of its tokens.
         end: tokens from the root to this node's end. A split never changes it.
+        end_key: the key of the path to its end, see `PathKeys`; 0: not made yet.
         parent: None for the root only. Kept after eviction, see `RadixCache.match`.
         rank: order of insertion; used to order siblings. Both parts of a split node keep it.
         num_locks: requests that use this node or one below it, which protects it from eviction.
@@ -121,6 +122,7 @@ class RadixNode:
     __slots__ = (
         "children",
         "end",
+        "end_key",
         "host",
         "is_watched",
         "key",
@@ -146,6 +148,7 @@ class RadixNode:
         self.key: ChildKey = self
         self.pages = pages
         self.end = end
+        self.end_key = 0
         self.parent = parent
         self.children: dict[ChildKey, RadixNode] = {}
         self.rank = rank
