@@ -30,7 +30,7 @@ class EngineLoad(NamedTuple):
 
 
 def load_of(engine: EngineCore) -> EngineLoad:
-    """The load of an engine, in the thread that drives it."""
+    """The load of an engine; to be called in the thread that drives it."""
     kv = engine.kv
     used = 1 - (kv.free_tokens + kv.evictable_tokens) / kv.pool_tokens
     scheduler = engine.scheduler

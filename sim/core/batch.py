@@ -50,8 +50,8 @@ class PrefillRow:
         samples: whether the row yields a token; False for a chunk that is not the request's last.
         num_loaded_tokens: how many of the prefix's last tokens this step loads from host memory
             before it attends to them.
-        load_tokens: these loads take as long as those of this many tokens of all layers: with
-            windows or states, less or more is loaded.
+        load_tokens: the size of these loads, as a number of tokens with the KV of all layers. It is
+            below `num_loaded_tokens` where windows need less, above it where states come with them.
     """
 
     def __init__(

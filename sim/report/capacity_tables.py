@@ -117,7 +117,7 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
     sure = next((one for one in shown if _is_sure(one, least)), best)
     if sure is not best:
         what = f"{in_words(sure.candidate)} ({_found(plan, sure)})"
-        lines.append(f"The first whose interval does not: {what}.")
+        lines.append(f"The first whose interval does not reach below: {what}.")
     for fewer, judged in best.fewer:
         share = share_text(judged.interval(ATTAINMENT))
         what = "One replica fewer"
@@ -278,7 +278,8 @@ def _amount(plan: CapacityPlan, load: float) -> str:
 
 
 def _counted(count: int | None, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    """Counted things, of a deployment whose size is known."""
+    return counted(count or 0, what)
 
 
 def _varies(plan: CapacityPlan, name: str) -> bool:

@@ -51,7 +51,7 @@ class PoolSection(StrictModel):
 
 
 def _check_names(pools: Any) -> Any:
-    """Pools' names are parts of key paths, of metrics' names and of file names."""
+    """Refuse missing roles, and names that cannot be parts of key paths, metrics and files."""
     if not isinstance(pools, dict):
         return pools
     seen: dict[str, str] = {}

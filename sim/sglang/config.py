@@ -8,7 +8,7 @@ How a server drafts: SGLang 0.5.23's arg_groups/speculative_hook.py (`_handle_ea
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from sim.engine.acceptance import Speculation
 from sim.engine.server_config import BOTH
@@ -18,7 +18,6 @@ from sim.sglang.scheduler.waiting.fairness import FairnessSettings
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import VERSIONS, VersionRules
 
-ALGORITHMS: Final = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
 # Their drafters read the model's hidden states.
 _EAGLE = ("EAGLE", "EAGLE3", "NEXTN")
 # What SGLang chooses for most models, and for n-grams.

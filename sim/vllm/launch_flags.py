@@ -25,9 +25,10 @@ COMMAND = 'vllm serve "$MODEL"'
 KEYS = launch_keys(VllmSection)
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 CONNECTOR = "NixlConnector"
-OFFLOADING_CONNECTOR, SEVERAL = "OffloadingConnector", "MultiConnector"
+OFFLOADING_CONNECTOR, MULTI_CONNECTOR = "OffloadingConnector", "MultiConnector"
 TRANSFER = "kv_transfer_config"
-# What its `kv_connector_extra_config` sets; all other keys of the section are no flags.
+# Keys of section `kv_offloading` that become keys of vLLM's `kv_connector_extra_config`. A tier
+# becomes several (`tier_flags`); the others are no settings of vLLM's.
 OFFLOADING_KEYS = (
     "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only",
     "sync_load_budget_bytes",
@@ -52,7 +53,7 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
 
 
 def _offloading(section: VllmSection) -> dict[str, Any]:
-    """What the connector for CPU memory is told."""
+    """The `kv_connector_extra_config` of the connector for CPU memory, without its size."""
     if section.kv_offloading is None:
         return {}
     given = section.kv_offloading.model_dump(exclude_defaults=True)
@@ -61,7 +62,11 @@ def _offloading(section: VllmSection) -> dict[str, Any]:
 
 
 def vllm_in_role(launch: LaunchCommand, section: VllmSection, role: str) -> LaunchCommand:
-    """See `Family.in_role`; KV in CPU memory is one of two connectors then, and has no flag."""
+    """See `Family.in_role`.
+
+    With KV in CPU memory there are two connectors. Then its size is a part of their settings, and
+    not a flag.
+    """
     if role == BOTH:
         return launch
     replaced = flag_of(TRANSFER), flag_of("kv_offloading_size")
@@ -84,7 +89,7 @@ def vllm_role(section: VllmSection, role: str) -> str:
         "kv_connector_extra_config": {"cpu_bytes_to_use": num_bytes, **_offloading(section)},
     }
     parts = {"kv_connector_extra_config": {"connectors": [sends, keeps]}}
-    return _transfer_flag({"kv_connector": SEVERAL, **own, **parts})
+    return _transfer_flag({"kv_connector": MULTI_CONNECTOR, **own, **parts})
 
 
 def _transfer_flag(settings: Mapping[str, Any]) -> str:

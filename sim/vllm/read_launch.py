@@ -25,7 +25,13 @@ from sim.family.launch_command import (
     whole_number,
 )
 from sim.family.section import is_valid
-from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES, OFFLOADING_CONNECTOR, SEVERAL
+from sim.vllm.launch_flags import (
+    CONNECTOR,
+    KEYS,
+    KV_ROLES,
+    MULTI_CONNECTOR,
+    OFFLOADING_CONNECTOR,
+)
 from sim.vllm.read_offloading import check_backend, leave_out_offloading, takes_offloading
 from sim.vllm.section.groups import KVCacheGroup, groups_for_model
 from sim.vllm.section.scheduler import VllmSection
@@ -343,7 +349,7 @@ def _one_connector(
     """
     extra = given.get("kv_connector_extra_config")
     parts = extra.get("connectors") if isinstance(extra, dict) else None
-    if given.get("kv_connector") != SEVERAL or not isinstance(parts, list):
+    if given.get("kv_connector") != MULTI_CONNECTOR or not isinstance(parts, list):
         return given
     several = [part for part in parts if isinstance(part, dict)]
     kept = [each for each in several if str(each.get("kv_connector")).startswith(_TO_MEMORY)]

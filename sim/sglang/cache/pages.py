@@ -279,7 +279,7 @@ class KVPages(KVMemory):
             part.end(request)
 
     def error_if_stuck(self, request: SglangRequest) -> Exception | None:
-        """The error if the request does not fit although nothing runs; None: a defect here."""
+        """As in `MemoryPart`, of all parts."""
         for part in self.parts:
             if (error := part.error_if_stuck(request)) is not None:
                 return error

@@ -197,11 +197,16 @@ class MemoryPart:
     # ---- passes --------------------------------------------------------------------------------
 
     def new_pass_limit(self) -> WindowBudget | None:
+        """What a pass may use of the part's pool; None: no pass is limited by it."""
         return None
 
     def error_if_full(self) -> Exception | None:
-        """The error if no room can be made although the budget counted it; None: a defect here."""
+        """The error if no room can be made although admission counted on it.
+
+        None: SGLang has no such case, so it is a defect of the simulator.
+        """
         return None
 
     def error_if_stuck(self, request: SglangRequest) -> Exception | None:
+        """The error if the request does not fit although nothing runs; None: as above."""
         return None

@@ -206,7 +206,7 @@ class SglangSection(SglangKeys):
     def with_user_code(
         self, config: SchedulerConfig, base_dir: Path, fail_at: FailAt
     ) -> SchedulerConfig:
-        # Most runs have none.
+        # Loaded only here, as most runs have no such classes.
         from sim.sglang.user_rules import check_keeper, load_user_rules  # noqa: PLC0415
 
         config = replace(config, user=load_user_rules(self, base_dir, fail_at))

@@ -27,8 +27,8 @@ class OffloadGroup:
         is_sparse: it needs the last chunks of a prefix only.
         has_states: it keeps states, which the KV memory hands over one by one.
         num_needed: chunks that it needs of a prefix; 0: all. vLLM counts one more for a prefix that
-            ends inside a chunk, but none ends more than a token before a chunk does, and the
-            window of the token behind it is no longer then.
+            ends inside a chunk. It would change nothing: such a prefix ends a token before its
+            chunk does, so the next token's window ends with the chunk, and lies in `num_needed`.
     """
 
     def __init__(self, number: int, spec: KVCacheSpec, chunk_tokens: int) -> None:
@@ -106,10 +106,11 @@ class ChunkSearch:
         return range(first, end)
 
     def _agree(self, kv: RequestBlocks, num_chunks: int, most: int, num_found: int) -> int | None:
-        """The same without a look at other loads: each group may shorten what those before found.
+        """`num_loadable`, whatever other requests are loading.
 
-        Then groups that were asked before are asked again: all if some chunk is being written, else
-        those that need the last chunks only.
+        The groups are asked in order, and each may shorten what those before it have found. Then
+        they are asked again with the shorter prefix: all if a chunk is being written, else those
+        that need only the last chunks of a prefix.
         """
         size, first = self._chunk_tokens, num_found // self._chunk_tokens
         num_more, waits = 0, False
@@ -141,10 +142,10 @@ class ChunkSearch:
         return None if waits else num_more
 
     def _find(self, kv: RequestBlocks, group: OffloadGroup, first: int, most: int) -> int | None:
-        """Behind which chunk from `first` on a hit of at most `most` tokens ends; 0: there is none.
+        """How many chunks from `first` on a hit of at most `most` tokens has; 0: there is none.
 
-        None: a chunk of the hit is being written, or is not known yet. All that may be in the hit
-        are looked up in any case.
+        None: a chunk of the hit is being written, or is not known yet. Even then all chunks that
+        may be in the hit are looked up, because this begins to bring them up from the tier below.
         """
         end = -(-most // self._chunk_tokens)
         if group.is_sparse:
@@ -159,7 +160,10 @@ class ChunkSearch:
         return None if waits else num_hit
 
     def _last_run(self, kv: RequestBlocks, group: OffloadGroup, first: int, end: int) -> int | None:
-        """The last run of enough chunks, or the one at the beginning."""
+        """As `_find`, of a hit that ends with `num_needed` chunks in a row, the last such ones.
+
+        If there are none, the chunks in a row at the beginning are the hit, however few.
+        """
         num_run, waits, is_writing = 0, False, False
         for place in range(end - 1, first - 1, -1):
             found = self._host.look_up(self.key(kv, place, group.number), self._access)

@@ -105,7 +105,10 @@ class KvLoads:
         self._prefilling: set[VllmRequest] = set()
 
     def has_to_wait(self, request: VllmRequest) -> bool:
-        """Whether a request's KV is on its way; if it is lost, its blocks are freed."""
+        """Whether a request's KV is still on its way.
+
+        If not, the request is no longer in `loading`; if its KV was lost, its blocks are freed.
+        """
         if request.rid not in self.loading:
             return False
         is_lost = self.ended.pop(request.rid, None)
@@ -219,7 +222,10 @@ class Connector:
         return 0
 
     def step_waits_for(self, request: VllmRequest, num_found: int, num_wanted: int) -> bool:
-        """Whether this decision's step may load what is there, and compute what follows it."""
+        """Whether this step waits until what is there is loaded, and computes what follows it.
+
+        Otherwise the request is in no step until the load has ended.
+        """
         return False
 
     def load(self, request: VllmRequest, num_found: int, num_wanted: int) -> None:

@@ -150,9 +150,10 @@ class WaitingPass:
         return None
 
     def _is_looked_up(self, request: VllmRequest, hit: CacheHit) -> bool:
-        """Whether a request that is to be fetched waits for CPU memory, from which nothing comes.
+        """Whether a request waits until it is known what CPU memory has of it.
 
-        `MultiConnector` asks all of its connectors, and waits for all of them.
+        Its KV comes from a prefill server, and none from CPU memory. But vLLM's `MultiConnector`
+        asks all of its connectors, and waits for the answer of each.
         """
         connector = self._connector
         return connector.looks_up and connector.num_loadable(request, hit.num_tokens) is None
@@ -191,10 +192,11 @@ class WaitingPass:
             self._memory.cache_loaded(request.kv, request.seq_len, self._catch_up_of(request))
 
     def _blocks_others(self, request: VllmRequest) -> bool:
-        """Whether a request that has lost its blocks keeps one behind it waiting that has some.
+        """Whether nothing will happen any more, because this request is first in the queue.
 
-        vLLM would wait for ever: the first does not fit beside the second, whose KV has come, or is
-        lost, too, so that its blocks would be freed. If a client will give up, it waits for that.
+        It has lost its blocks, and does not fit beside those that another waiting request has. That
+        one's turn would free blocks, as its KV has come or is lost, too, but does not come before
+        this one's. vLLM would wait for ever, and so does this while a client may still give up.
         """
         loads = self._loads
         if loads is None or not loads.is_last_chance:
@@ -213,7 +215,8 @@ class WaitingPass:
         """Whether a waiting request was in a step in flight, before it was preempted.
 
         Versions up to 0.19.0 do not ask, and in pipelines of three or more stages could compute its
-        token in flight twice. Here it waits for the token in their case, too, but not for a chunk.
+        token in flight twice. That is not simulated: with these versions, too, a request waits for
+        its token in flight, but unlike later it does not wait for a chunk.
         """
         if not self._connector.keeps_token:
             return False
@@ -266,7 +269,7 @@ class WaitingPass:
                 self._connector.load(request, start - num_more, start)
         memory.cache_blocks(request.kv, end, num_tokens)
         request.fill_len = num_tokens
-        # Loads take time of no step.
+        # The 0.0 below: loads make no step longer.
         num_loaded = min(request.loaded_len, start) if hit is None else num_more
         request.found(start - num_loaded)
         request.take_chunk(end, num_loaded, 0.0)
@@ -301,7 +304,7 @@ class WaitingPass:
         num_new = min(num_new, budget)
         if limits.aligned is None:
             return num_new
-        # Of a request whose KV has come, that of the decision that fetched it.
+        # If the request's KV has come, the decision that fetched it has noted the junction.
         junction = request.kv.junction
         if hit is not None:
             junction = hit.longest if hit.longest > start else 0
@@ -331,8 +334,9 @@ class WaitingPass:
         and then needs as many more. It could find more only if a running request computed, or
         generated, what continues its prompt.
 
-        If not the whole prompt has to fit, this holds for repeated decode steps alone, and only if
-        it found no free blocks: with fewer of them it would need room for fewer tokens.
+        If the whole prompt need not fit, this holds only while the same decode step is repeated,
+        and only if all found blocks are in use. Free ones may be taken by others: then the request
+        finds less, its first chunk ends earlier, and may fit.
         """
         if self._lockstep is None:
             return False

@@ -16,13 +16,14 @@ from sim.workload.workload import LazySequence, Workload, open_loop
 
 # Columns of a draw.
 _SHARED, _RUN_SHARE, _PAUSE_S, _NEW, _OUTPUT = range(5)
-# To share another length is worse than to share after another pause.
-_LENGTH_COSTS = 2.0
-# Pauses are compared as logarithms, so those far below this count as equal.
+# How much a wrong length of the shared prefix weighs against a wrong pause, when the request to
+# share it with is chosen.
+_LENGTH_WEIGHT = 2.0
+# Added to pauses before their logarithms are compared: pauses far below it count as equal.
 _TICK_S = 1.0
 # The most earlier requests among which the one to share a prefix with is looked for.
 _MAX_EARLIER = 20_000
-# Each takes 16 bytes.
+# Limit on the blocks of all prompts; each takes 16 bytes of memory.
 _MAX_BLOCKS = 1 << 28
 
 
@@ -63,7 +64,7 @@ def build_fitted(config: FittedConfig, context: BuildContext) -> Workload:
 
 
 def _require_few(num_tokens: Int64, size: int, context: BuildContext) -> None:
-    """Raise InputError if a prompt is too long, or all of them are."""
+    """Raise InputError if one prompt is too long, or if all together have too many blocks."""
     longest, num_blocks = int(num_tokens.max()), int((num_tokens // size).sum())
     if longest > MAX_TOKENS:
         raise InputError(f"a prompt has {longest} tokens, above {MAX_TOKENS}", key=context.key)
@@ -76,7 +77,8 @@ def _drawn(statistics: TrafficStatistics, arrival_s: Float64, rng: np.random.Gen
     """The columns of each request, shape [5, num_requests]."""
     cells, num = statistics.cells, len(arrival_s)
     drawn = _draws_of(cells, [cell.share for cell in cells], num, rng)
-    # What would continue something older than the traffic begins something new instead.
+    # A request whose pause reaches back before the first arrival has no prompt to share. It is
+    # drawn again from the cells of requests that begin something new.
     fresh_shares = [cell.share * cell.is_fresh for cell in cells]
     is_old = drawn[_PAUSE_S] > arrival_s + _TICK_S
     if any(fresh_shares):
@@ -87,7 +89,10 @@ def _drawn(statistics: TrafficStatistics, arrival_s: Float64, rng: np.random.Gen
 def _draws_of(
     cells: Sequence[Cell], shares: Sequence[float], num: int, rng: np.random.Generator
 ) -> Float64:
-    """Draws with as many of each cell, and of each level in it, as there should be, to one."""
+    """`num` requests, shape [5, num], in any order.
+
+    The number of each cell's requests is its share of `num`, rounded: it is not left to chance.
+    """
     ends = np.rint(np.cumsum(shares) / sum(shares) * num).astype(np.int64)
     counts = np.diff(ends, prepend=0)
     parts = []
@@ -101,10 +106,11 @@ def _draws_of(
 
 
 def _spread(levels: Sequence[float], num: int, rng: np.random.Generator) -> Float64:
-    """Values of equally frequent levels, in any order, each level as often as the others.
+    """`num` values in any order, equally many around each of these levels.
 
-    A level reaches half-way to its neighbours. The highest, which has no end, is drawn from an
-    exponential distribution that begins there. Then all are scaled to the mean of the levels.
+    The values of a level are uniform between the midpoints to its neighbours. Those of the highest
+    level are exponential, from the midpoint below it upwards. Then all are scaled to the mean of
+    the levels.
     """
     means = np.sort(levels)
     edges = (means[1:] + means[:-1]) / 2
@@ -124,16 +130,17 @@ def _spread(levels: Sequence[float], num: int, rng: np.random.Generator) -> Floa
 def _shared_blocks(
     wanted: Int64, run_share: Float64, num_blocks: Int64, arrival_s: Float64, pause_s: Float64
 ) -> tuple[Int64, Int64]:
-    """Ids of full blocks: each request shares its first ones with an earlier request.
+    """Ids of the full blocks of all prompts, and where each prompt's begin.
 
-    This is the request whose first blocks, as many as wanted, were used about as long ago as drawn,
-    and of these about as large a part as drawn (`run_share`) by no later request. Of what request j
-    has, the blocks up to `retaken[j]` were used again later.
+    Each request shares its first blocks with an earlier request, the one that differs least from
+    what was drawn: it came `pause_s` ago, has `wanted` blocks, and `run_share` of these were used
+    by no request after it.
     """
     num = len(wanted)
     offsets = np.concatenate(([0], np.cumsum(num_blocks)))
     block_ids = np.arange(offsets[-1])
     last_user = np.repeat(np.arange(num), num_blocks)
+    # How many of each request's first blocks a later request has used again.
     retaken = np.zeros(num, dtype=np.int64)
     for row in range(1, num):
         if not wanted[row]:
@@ -142,16 +149,16 @@ def _shared_blocks(
         shared = np.minimum(wanted[row], num_blocks[first:row])
         age_s = arrival_s[row] - arrival_s[first:row]
         costs = np.abs(np.log((age_s + _TICK_S) / (pause_s[row] + _TICK_S)))
-        costs -= _LENGTH_COSTS * np.log(np.maximum(shared, 0.1) / wanted[row])
+        costs -= _LENGTH_WEIGHT * np.log(np.maximum(shared, 0.1) / wanted[row])
         runs = shared - retaken[first:row]
-        costs += _LENGTH_COSTS * np.abs(runs / np.maximum(1, shared) - run_share[row])
+        costs += _LENGTH_WEIGHT * np.abs(runs / np.maximum(1, shared) - run_share[row])
         costs[runs <= 0] = np.inf
         best = int(np.argmin(costs))
         if costs[best] == np.inf:
             continue
         source, length = first + best, min(int(shared[best]), int(num_blocks[row]))
         ids = block_ids[offsets[source] : offsets[source] + length]
-        # Each user of a part of these blocks has lost what is up to the end of its part.
+        # Those who used these blocks last have lost all up to where their part of them ends.
         users = last_user[ids]
         ends = np.flatnonzero(np.diff(users, append=-1))
         np.maximum.at(retaken, users[ends], ends + 1)
@@ -161,7 +168,7 @@ def _shared_blocks(
 
 
 def _prompts(block_ids: Int64, offsets: Int64, num_tokens: Int64, size: int) -> BlockPrompts:
-    """The prompts, whose last block is one of their own where it is not full."""
+    """The prompts: a prompt whose last block is not full gets a block of its own for it."""
     is_partial = num_tokens % size > 0
     places = offsets[1:][is_partial]
     ids = np.insert(block_ids, places, offsets[-1] + np.arange(len(places)))

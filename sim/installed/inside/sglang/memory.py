@@ -164,7 +164,7 @@ def _tree(config: Config, rows: Any, allocator: Any, device: VirtualDevice) -> A
     )
     keeps_retracted = has_host_pool(config)
     if keeps_retracted:
-        # How large the host pool is.
+        # This notes how large the host pool is, which `init_hicache` makes.
         resolve_decode_retraction_backup(
             tp_worker=SimpleNamespace(
                 get_memory_pool=lambda: (rows, allocator), is_hybrid_swa=False

@@ -32,7 +32,7 @@ class Transfer:
         self.copy_starts: Final = copy_starts
 
 
-# Transfers that are one copy, and when it ends.
+# When a copy ends, and the transfers that it consists of.
 _Copy = tuple[int, list[Transfer]]
 
 
