@@ -22,6 +22,7 @@ class ServerPool(NamedTuple):
         role: what its servers compute, see `sim.engine.server_config`.
         autoscale: how their number changes; there are latencies for the most that there may be.
             None: it does not change.
+        gpus: GPUs of each server.
         received: of a pool of role `decode`: the KV of a request that a server gets.
     """
 
@@ -116,9 +117,8 @@ class Deployment(NamedTuple):
     def meta(self, common: Mapping[str, object]) -> dict[str, object]:
         """The log's meta data of numbered pools, but for what happened; see `RunLog`.
 
-        One pool says what servers without pools say.
-
-        `common` is what the log says beside the servers.
+        A single pool is described as servers without pools are. `common` is what the log says
+        beside the servers.
         """
         if len(self.pools) == 1:
             return {**common, **self.pools[0].servers.meta()}

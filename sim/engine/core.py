@@ -124,8 +124,8 @@ class EngineCore(LiveRequests):
     def num_unanswered(self) -> int:
         return len(self.requests) - len(self.role.sending)
 
-    def _overhears(self, rid: str) -> bool:
-        return self.role.overhears(rid)
+    def _goes_on_without_client(self, rid: str) -> bool:
+        return self.role.goes_on_without_client(rid)
 
     def _role_aborts(self, request: Request) -> bool:
         return self.role.aborts(request)

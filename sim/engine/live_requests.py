@@ -200,10 +200,10 @@ class LiveRequests:
         Some schedulers learn it before that, with the next result (`drop_given_up`).
         """
         request = self.requests.get(rid)
-        if request is not None and not self._overhears(rid):
+        if request is not None and not self._goes_on_without_client(rid):
             self.input_queue.given_up.append((len(self.input_queue.requests), request))
 
-    def _overhears(self, rid: str) -> bool:
+    def _goes_on_without_client(self, rid: str) -> bool:
         """Whether the server's role ignores that the client of a request gives up."""
         raise NotImplementedError
 

@@ -107,7 +107,10 @@ class Role:
         """In a pass, a step was decided; it is the newest in flight."""
 
     def step_ends(self, end_ns: int) -> None:
-        """The step that was just begun, or one without work, will end then on all devices."""
+        """The step that was just begun will end then on all devices.
+
+        A rank without work hears of it, too, as it runs along.
+        """
 
     def begin_result(self, output: StepOutput, now_ns: int) -> None:
         """The result of the oldest step in flight is taken in next: `output`."""
@@ -154,8 +157,8 @@ class Role:
         """When something will happen on a server even if it launches nothing; None: never."""
         return None
 
-    def overhears(self, rid: str) -> bool:
-        """Whether nothing is done about a client that gives this request up."""
+    def goes_on_without_client(self, rid: str) -> bool:
+        """Whether a request is served as before although its client has given it up."""
         return False
 
     def aborts(self, request: Request) -> bool:

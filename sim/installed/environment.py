@@ -39,10 +39,12 @@ class InstalledEngine(NamedTuple):
 def engine_in(
     package: str, folder: Path, fail_at: FailAt, refused: Sequence[str]
 ) -> InstalledEngine:
-    """The engine in a folder, for a server with these parts that no engine is asked about.
+    """The engine in a folder.
+
+    `refused` names what the server has and no installed engine is asked about.
 
     Raises:
-        InputError: there are such parts, or there is no Python.
+        InputError: `refused` names something, or there is no Python.
     """
     if refused:
         raise not_asked(refused[0])
@@ -59,9 +61,10 @@ def not_asked(what: str) -> InputError:
 
 @cache
 def engine_hash(folder: Path) -> str:
-    """SHA-256, in hex, of what the scheduler in an environment is made of, at the first call.
+    """SHA-256, in hex, of the source files of the schedulers in an environment.
 
-    Without files that are installed from elsewhere, such as a checkout.
+    They are read at the first call. Files that are installed from elsewhere, such as a checkout,
+    are not among them.
     """
     digest = hashlib.sha256()
     for package, parts in _SOURCES.items():

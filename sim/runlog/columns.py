@@ -258,9 +258,9 @@ class RunLog:
     def measured(self) -> "RunLog":
         """The log without what no metric counts; the log itself if metrics count all of it.
 
-        Without warm-up requests, that is, and without steps that started before the first other
-        request arrived. Of a window, the requests that arrived in it and the token gaps that ended
-        in it, but all steps: steps that were computed at once have no times of their own.
+        It has no warm-up requests, and no steps that started before the first other request
+        arrived. With a window it has the requests that arrived in it, the token gaps that ended in
+        it, and all steps: those that fast-forward passed at once have no times of their own.
         """
         measured = self.requests.warm_up == 0
         if self.window_ns is not None:

@@ -46,14 +46,19 @@ def step_line(
 ) -> Line:
     """The line of one step, the first of its server being 0.
 
-    `times` is the result of `step_times`, `decided` that of `describe_decision`, `place` that of
-    `place`, and `measured` has further keys of a real run.
+    `times` is the result of `step_times`, `decided` that of `describe_decision`, and `place` that
+    of `place_keys`; `measured` has further keys of a real run.
     """
     return {"kind": "step", **place, "step": number, **times, **measured, **decided}
 
 
-def place(number: int, num_ranks: int, pools: Sequence[LoggedPool] = ()) -> Mapping[str, int | str]:
-    """The keys that tell a server, or a rank of a replica with several; and its pool, if any."""
+def place_keys(
+    number: int, num_ranks: int, pools: Sequence[LoggedPool] = ()
+) -> Mapping[str, int | str]:
+    """The keys of a line that say which server it is of, or rank of a replica with several.
+
+    `number` is a value of column `replica` of the run log.
+    """
     for pool in pools:
         if pool.has(number):
             return {"replica": number, "pool": pool.name, "role": pool.role}
@@ -99,8 +104,8 @@ def request_line(
 
     `times_ns` are when it arrived, got its first token, and finished; a negative time means that
     the event never happened. `counts` are of tokens and steps, by key; `status` is a value of
-    `core.request.Status`; `place` has the keys that tell its server (see `place`); `measured` has
-    further keys, as those of a real run.
+    `core.request.Status`; `place` has the keys that tell its server (see `place_keys`); `measured`
+    has further keys, such as those of a real run.
     """
     arrival_ns, first_token_ns, finish_ns = times_ns
     return {
@@ -141,7 +146,7 @@ def request_lines(log: RunLog) -> Iterator[Line]:
             {key: int(column[i]) for key, column in counted.items()},
             status=requests.status[i],
             warm_up=bool(requests.warm_up[i]),
-            place=place(int(requests.replica[i]), log.num_ranks, pools),
+            place=place_keys(int(requests.replica[i]), log.num_ranks, pools),
             measured=_handover_of(log, i),
         )
 
@@ -182,7 +187,7 @@ class StepLines:
     def stepped(self, run: StepRun) -> None:
         """Write one line for each step of a run."""
         part = self._parts[run.replica]
-        where = place(run.replica, self._num_ranks, self._pools)
+        where = place_keys(run.replica, self._num_ranks, self._pools)
         for line in step_lines(run, self._decode_crc(run), where):
             part.write(to_json_line(line))
 
@@ -208,6 +213,7 @@ class StepLines:
             self._parts[server].write(decoder.decode(unpacker.decompress(piece)))
 
     def in_order(self) -> Iterable[str]:
+        """The lines of all servers, in order of the steps' starts."""
         for part in self._parts:
             part.seek(0)
         if len(self._parts) == 1:

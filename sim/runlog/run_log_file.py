@@ -194,7 +194,10 @@ def _with_same(
     keys: Mapping[str, str],
     lines: list[Line],
 ) -> dict[str, Any]:
-    """`computed`, and the other columns of a table: values of the key of that name or in `keys`."""
+    """The columns of a table: those in `computed`; the others have the values of one key each.
+
+    `keys` has that key for columns that are not called like it.
+    """
     same = [field.name for field in fields(table) if field.name not in computed]
     return {
         **computed,

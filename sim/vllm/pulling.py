@@ -333,7 +333,7 @@ class PullPrefill(Pull):
 
     # ---- questions -----------------------------------------------------------------------------
 
-    def overhears(self, rid: str) -> bool:
+    def goes_on_without_client(self, rid: str) -> bool:
         """Of a request that is being sent, the decode server's answer matters, not this one's."""
         return rid in self.sending
 

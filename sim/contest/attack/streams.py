@@ -7,8 +7,9 @@ from sim.core.units import NS_PER_S
 from sim.workload.traces.servetwin import servetwin_line
 
 NUM_STREAMS = 3
-# Streams of the tokens that a group of requests shares; those of single requests come after them.
-_FIRST_SHARED, _FIRST_OWN = 1, 1_000
+# Seeds of the tokens that the requests of a stream share, one for each stream; and the distance
+# between the seeds of the streams' own tokens, of which each request has one.
+_FIRST_SHARED, _SEEDS_OF_STREAM = 1, 1_000
 
 
 class TraceLimits(NamedTuple):
@@ -46,7 +47,7 @@ class RequestStream(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A request of the trace: when it comes, and what it is, as rows of format servetwin are."""
+    """A request of the trace: when it comes, and the other fields of its line."""
 
     arrival_ns: int
     fields: Mapping[str, Any]
@@ -68,7 +69,7 @@ def _rows(place: int, stream: RequestStream, limits: TraceLimits) -> Iterator[Ro
     shared = [[_FIRST_SHARED + place, stream.shared_tokens]] if stream.shared_tokens else []
     for number in range(stream.num_requests):
         arrival_s = (stream.begin + number * stream.gap) * limits.unit_s
-        seed = _FIRST_OWN * (1 + place) + number
+        seed = _SEEDS_OF_STREAM * (1 + place) + number
         fields: dict[str, Any] = {
             "rid": f"{name}{number}",
             "segments": [*shared, [seed, own]],

@@ -151,8 +151,8 @@ class SessionSticky:
     policy `manual` of SGLang's gateway (sgl-model-gateway 0.3.2), with its assignment modes by
     least load and at random. Deliberate differences: the first of several equal loads is chosen; a
     request without a session is assigned like the first of a session; a session expires at its
-    exact time, not in a check once a minute. When a replica has too much is the rule of that
-    gateway's policy `prefix_hash` (`load_ok`).
+    exact time, not in a check once a minute. The same gateway's policy `prefix_hash` has the rule
+    that says when a replica has too much (`load_ok`).
 
     Args:
         by_tenant: treat all requests of a tenant as one session.

@@ -229,13 +229,11 @@ class KeyAxis:
     def is_detached(self, value: Any) -> bool:
         return same(value) in self.detached
 
-    def axis(
-        self, label: str, width_px: float, *, margin: float = 0.06, limits: Limits | None = None
-    ) -> Axis:
+    def axis(self, label: str, width_px: float, *, limits: Limits | None = None) -> Axis:
         """The axis, about `width_px` wide, with margins on both ends or with given limits."""
         places = sorted(self.places.values())
         axis = Axis(label=label, is_log=self.is_log,
-                    limits=limits or padded(places[0], places[-1], margin, is_log=self.is_log),
+                    limits=limits or padded(places[0], places[-1], 0.06, is_log=self.is_log),
                     )  # fmt: skip
         if not self.is_named and len(places) > _MAX_NAMED_TICKS and not self.detached:
             return axis

@@ -235,7 +235,8 @@ def numbered_style(label: str, number: int, dash: int = 0) -> Style:
     No two lines have the same colour and marker, nor bars the same colour and pattern, as long as a
     figure has at most 28 lines.
     """
-    # Three turns for each round of the colours: so two rounds of three groups differ, too.
+    # Each round of the colours moves markers and patterns on by three, so that a colour's first
+    # three dashes look different in the next round.
     colour, turn = PALETTE[number % len(PALETTE)], number // len(PALETTE) * 3 + dash
     marker, fill = _MARKERS[(number + turn) % len(_MARKERS)], _FILLS[dash % len(_FILLS)]
     return Style(

@@ -91,7 +91,7 @@ class WindowTree(PoolTree):
         return self.window_from < node.end
 
     def _cut_off(self, node: RadixNode, num_tokens: int) -> RadixNode:
-        """As in SGLang, what an insertion cuts off from other nodes counts no use by it."""
+        """Split a node; returns the upper part, of which as in SGLang no use is counted."""
         upper = self.tree.split(node, num_tokens)
         self.tree.uncounted.append(upper)
         return upper

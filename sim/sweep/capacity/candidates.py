@@ -196,7 +196,7 @@ def pairs_of(
         yield replace(
             fill,
             number=number,
-            # That of `fill` may be lower, as many of its replicas as `max_gpus` allows.
+            # Not that of `fill`: it may be lower, because it counts replicas with `max_gpus`.
             max_replicas=section.max_replicas,
             reason=reason if is_too_large else None,
             decoders=Decoders(
@@ -234,6 +234,7 @@ def _candidate(
     chosen: Mapping[str, int],
     server: _Server,
 ) -> Candidate:
+    """The candidate with the degrees `chosen`; it has a reason if its settings contradict."""
     scenario, described = plan.base.scenario, section.gpus[gpu]
     own = {name: getattr(scenario.latency, name, None) for name in DEGREES}
     degrees = {name: value for name, value in (own | dict(chosen)).items() if value is not None}

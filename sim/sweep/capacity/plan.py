@@ -23,7 +23,7 @@ from sim.sweep.capacity.server_loads import ServerLoads
 from sim.sweep.capacity.traffic_kv import TrafficKv, is_useless, traffic_kv
 from sim.sweep.plan import SEED, Plan, Settings, seeds_of
 from sim.workload.kinds.stats import WHOLE, load_of, rate_of, scaled
-from sim.workload.traces.read import TraceReader, read_trace
+from sim.workload.traces.read import read_trace
 
 # Keys that settings of a plan may not have: other keys of the section set them, or deployments are
 # judged by them, or they do not change a run.
@@ -109,7 +109,7 @@ def _traffic(plan: Plan, factor: float, num_factor: float) -> Settings:
     return {f"workload.{key}": value for key, value in changes.items()}
 
 
-def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> CapacityPlan:
+def plan_capacity(loaded: LoadedScenario) -> CapacityPlan:
     """Check the scenario's `plan` section and list its candidates.
 
     Raises:
@@ -132,7 +132,7 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
         _check_memory(loaded)
     plan = Plan(loaded, (), (), "plan")
     candidates = list(candidates_of(plan, section))
-    factor = _base_factor(loaded, section, read_trace)
+    factor = _base_factor(loaded, section)
     kv, num_all = None, len(candidates)
     if section.memory is not None:
         kv = traffic_kv(plan, _traffic(plan, factor, factor), seeds, read_trace)
@@ -177,7 +177,8 @@ def _useful(
     return [one for one in candidates if not is_useless_of(one)]
 
 
-def _base_factor(loaded: LoadedScenario, section: PlanSection, read_trace: TraceReader) -> float:
+def _base_factor(loaded: LoadedScenario, section: PlanSection) -> float:
+    """By how much the scenario's rate is multiplied, so that it is `rate_rps`."""
     if section.rate_rps is None:
         return 1.0
     workload = loaded.scenario.workload

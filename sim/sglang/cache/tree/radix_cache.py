@@ -25,7 +25,7 @@ class RadixCache(RadixTree):
     Attributes:
         changes: what has happened to watched nodes: a node with the key of its new child, or an
             evicted node with None. Whoever watches nodes empties the list.
-        uncounted: nodes that count no use of the last insertion.
+        uncounted: nodes on the path of the last insertion of which it counts no use.
     """
 
     def __init__(self, pool: PagePool, leaves: LeafQueue | None = None) -> None:
