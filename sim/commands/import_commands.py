@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sim.commands.import_results import SCENARIO
 from sim.commands.output import check_folder, print_line
 from sim.commands.recorded_scenario import Hint, known_model, runnable, scenario_text
 from sim.core.errors import InputError, say
@@ -21,7 +22,6 @@ from sim.scenario.server_pools import uses_store
 from sim.scenario.strict_yaml import parse_yaml_mapping, read_yaml_file
 from sim.workload.bench_command import ReadBench, read_bench_command
 
-SCENARIO = "scenario.yaml"
 # 400 Gbit/s InfiniBand.
 _GPU_LINK_GB_S = 50
 _ROLES_HINT = (
@@ -78,7 +78,7 @@ def import_command_lines(
 def read_server(text: str, system: str) -> ServerSettings:
     """The settings of a server's command line; `system` is its GPU, as `latency.system` has it."""
     server = _read_server(text, system)
-    _refuse_parts([server])
+    _check_roles([server])
     return server
 
 
@@ -126,8 +126,8 @@ def _with_config(command: Command) -> Command:
     return command._replace(words=rest, config_flags=flags)
 
 
-def _refuse_parts(servers: Sequence[ServerSettings]) -> None:
-    """Check that there are servers for the whole of each request."""
+def _check_roles(servers: Sequence[ServerSettings]) -> None:
+    """Check that the servers both prefill and decode, each or together."""
     roles = {role for server in servers for role in server.roles}
     split = sorted(roles - {BOTH}, reverse=True)
     if split and BOTH in roles:
@@ -145,7 +145,7 @@ def _refuse_parts(servers: Sequence[ServerSettings]) -> None:
 def _compose(
     bench: ReadBench, servers: Sequence[ServerSettings], system: str
 ) -> tuple[dict[str, Any], list[Hint]]:
-    _refuse_parts(servers)
+    _check_roles(servers)
     first = servers[0]
     models = list(dict.fromkeys(server.model for server in servers))
     if len(models) > 1:

@@ -115,7 +115,8 @@ class Variables(NamedTuple):
 
     Attributes:
         prefix: how the engine's own begin.
-        ignored, of_time: how those go on that change nothing, or only how long steps take.
+        ignored, of_time: how names go on behind the prefix, of variables that change nothing, or
+            only how long steps take.
         keys: names of those that set keys of a scenario.
     """
 
@@ -229,16 +230,16 @@ def whole_number(values: dict[str, Any], key: str, flag: str) -> int:
 def weight_formats(weights: str) -> dict[str, str]:
     """The keys of `latency.quantization` for weights of one format; empty: the checkpoint's own.
 
-    In 8 bits, experts whose activations have no stored scales run in the kernels that are measured
-    for blocks of weights, or in such ones (Triton; vLLM 0.33.0, `fused_moe/oracle/fp8.py`). Stored
-    scales, which ModelOpt writes, mean other kernels, three times slower on an H100: the format
-    `fp8` of aiconfigurator-core.
+    Experts with 8-bit weights, whose activations have no stored scales, run in the kernels that
+    were measured as format `fp8_block` of aiconfigurator-core, or in similar ones (Triton; vLLM
+    0.33.0, `fused_moe/oracle/fp8.py`). Its format `fp8` is of stored scales, which ModelOpt writes:
+    other kernels, three times slower on an H100.
     """
     return {"gemm": weights, "moe": {"fp8": "fp8_block"}.get(weights, weights)} if weights else {}
 
 
 def weight_flags(quantization: Mapping[str, str]) -> tuple[str, ...]:
-    """The flag for weights that the server quantises as it loads them: `quantization_of` back."""
+    """The flag with which a server quantises weights as it loads them; see `quantization_of`."""
     return ("--quantization fp8",) if quantization.get("gemm") == "fp8" else ()
 
 

@@ -152,7 +152,7 @@ class Flow:
 
     def go_on(self, share: int, now_ns: int) -> None:
         """From now on the flow has this share of its links, until it gets another."""
-        # Less only on a link with more flows than units of rate.
+        # The share is 0 only on a link with more flows than units of rate.
         rate = max(share, 1)
         self.source.free -= rate
         self.source.num_open -= 1

@@ -74,6 +74,7 @@ class _Transfer(Flow):
         rid: str,
         num_bytes: int,
         start_ns: int,
+        ended: Callable[[bool], None],
     ) -> None:
         super().__init__(number, source, target, num_bytes)
         self.rid = rid
@@ -83,11 +84,7 @@ class _Transfer(Flow):
         self.flows = self.has_arrived = False
         self.num_attempts = 0
         self.queue: _Queue | None = None
-        self.ended: Callable[[bool], None] = _nothing
-
-
-def _nothing(has_arrived: bool) -> None:
-    """What is called for a transfer that has no reader."""
+        self.ended = ended
 
 
 def _window_bytes(size: KvBytes, prompt_tokens: int | None) -> int:
@@ -189,8 +186,7 @@ class Transfers:
             raise InvariantError(f"{rid} sends {num_tokens} tokens")
         outgoing = self._link(self._outgoing, source, is_outgoing=True)
         incoming = self._link(self._incoming, target, is_outgoing=False)
-        transfer = _Transfer(number, outgoing, incoming, rid, num_bytes, now_ns)
-        transfer.ended = ended
+        transfer = _Transfer(number, outgoing, incoming, rid, num_bytes, now_ns, ended)
         self._under_way[number] = transfer
         if self._timeout_ns:
             transfer.deadline_ns = now_ns + self._timeout_ns

@@ -1,8 +1,8 @@
 """What a server asks its secondary tier: which chunks are there.
 
 The scheduler does not wait for answers. A chunk is asked for once, by the first request that looks
-for it; the answer holds until all requests that have looked for the chunk are over. A thread looks
-up what one decision has asked for after the other, the chunks of one request together.
+for it; the answer holds until all requests that have looked for the chunk are over. A thread
+answers the questions of one decision after another; the chunks of a request are one look-up.
 
 vLLM 0.33.0: `AsyncLookupManager` (v1/kv_offload/tiering/async_lookup.py).
 """
@@ -33,7 +33,7 @@ _Asked = list[tuple[ChunkKey, Lookup]]
 
 
 class Lookups:
-    """Those of one server.
+    """The look-ups of one server.
 
     Attributes:
         answers: what the thread has found and the scheduler does not know yet.
@@ -89,7 +89,7 @@ class Lookups:
                 lookup.is_found = is_found
 
     def missing(self, keys: Iterable[ChunkKey]) -> None:
-        """Chunks could not be read: those who know them to be there do not try again."""
+        """Chunks could not be read although they were found: from now on they count as missing."""
         for key in keys:
             lookup = self._lookups.get(key)
             if lookup is not None and lookup.is_found is not None:

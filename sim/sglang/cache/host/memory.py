@@ -1,9 +1,9 @@
 """Host memory with copies of what the tree's nodes hold, and which copy is dropped first.
 
-Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md), for parts
-mem_cache/unified_cache/components, `drive_host_eviction`, and the lists of uses `host_lru_lists` in
-unified_tree_core.py. A part's copy may be evicted while it is the only one: its node holds nothing
-on the device, and no load needs it.
+Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md). What parts have in
+host memory follows mem_cache/unified_cache: `drive_host_eviction` of its components, and
+`host_lru_lists` in unified_tree_core.py. The copy of a part's unit may be evicted while the unit is
+in host memory alone, and no load needs it.
 """
 
 import heapq
@@ -151,7 +151,7 @@ class HostMemory:
             stack.extend(below.host.children.values())
             below.host.children = {}
             lost.append(below)
-            self._tell_lost(below)  # Later its ancestors have no tokens any more.
+            self._tell_lost(below)  # While its ancestors still have tokens, which name its prefix.
         for below in lost:
             self._free(below)
         for part in self.parts:
