@@ -127,7 +127,7 @@ _LABELS: Mapping[KeyPath, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneServer:
-    """The options."""
+    """The options that describe a server and its traffic in place of a scenario file."""
 
     model: Model = None
     hardware: Annotated[str | None, without_file("the GPU, such as h100_sxm", metavar="GPU")] = None

@@ -234,6 +234,7 @@ def _json_or_text(text: str) -> Any:
 
 
 def _put(target: dict[str, Any], keys: Sequence[str], value: Any) -> None:
+    """Set the value at a path of keys; a list is appended to a list that is there."""
     *parents, last = keys
     for key in parents:
         inner = target.setdefault(key, {})
@@ -274,7 +275,10 @@ def _take_compilation(values: dict[str, Any], notes: list[str]) -> None:
 
 
 def _take_drafts(scheduler: dict[str, Any], notes: list[str]) -> object:
-    """Put the section's keys in the place of the text of `speculative_config`; their method."""
+    """Replace the text of `speculative_config` by the section's keys; returns the drafts' method.
+
+    None: there are no drafts.
+    """
     given = {}
     if (text := scheduler.pop("speculative_config", None)) is not None:
         given = _json_object(text, "--speculative-config")

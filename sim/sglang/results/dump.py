@@ -38,6 +38,7 @@ from sim.workload.traces.rows import shown
 
 # A real dump names a dozen classes.
 _MAX_CLASSES = 1_000
+# How many objects a file may describe: this many, and more for each of its bytes.
 _FREE_WORK = 1_000_000
 _WORK_A_BYTE = 16
 _KEYS = (str, int, float, bool, bytes, type(None))
