@@ -279,7 +279,7 @@ def sglang_measured_pool(server: LoggedServer) -> dict[str, Any]:
     return {} if tokens is None else {"max_total_tokens": tokens}
 
 
-# Of `simulate serve`.
+# The metrics that `simulate serve` shows.
 METRIC_NAMES = {
     "running": "sglang:num_running_reqs",
     "waiting": "sglang:num_queue_reqs",

@@ -30,7 +30,8 @@ from sim.workload.rng import RandomStreams
 Settings = Mapping[str, YamlValue]
 
 MAX_POINTS = 10**5
-# What the time to check all points is estimated from, and said if it is as long as this.
+# From the time that the check of so many points took, that of the rest is estimated; the estimate
+# is shown if it is this long or longer.
 _FEW_POINTS, _LONG_S = 1000, 10
 SEED = "seed"
 _NOT_SWEPT = (*BESIDE_THE_RUN, SEED)

@@ -272,7 +272,7 @@ def vllm_measured_pool(
     return {} if num_blocks is None or num_blocks < 2 else {"num_gpu_blocks_override": num_blocks}
 
 
-# Of `simulate serve`.
+# The metrics that `simulate serve` shows.
 METRIC_NAMES = {
     "running": "vllm:num_requests_running",
     "waiting": "vllm:num_requests_waiting",

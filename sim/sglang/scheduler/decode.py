@@ -96,7 +96,9 @@ def retract(
     count: Count = num_generated,
     keep: Keep = _computed_again,
 ) -> tuple[list[SglangRequest], list[SglangRequest]]:
-    """Remove requests from the running batch until the next decode step fits (0.5.1: several).
+    """Remove requests from the running batch until the next decode step fits.
+
+    With SGLang 0.5.1: until `retract_decode_steps` tokens are free for each row.
 
     At least one request is retracted; one whose KV cannot be kept is aborted instead. The last one
     is not retracted: if it does not fit alone, it is aborted. As in SGLang, the rows that stay are

@@ -28,8 +28,8 @@ _CPU_TENSOR = "cpu_tensor"
 _LEAST_RATIO = 0.2
 # `ReqToTokenPool.max_context_len` is the context and 4; the last token of a request has no KV yet.
 _MORE_THAN_CONTEXT = 4 - 1
-# With at most `_FEW_SLOTS` slots for each rank, a decode server has `_EXTRA_PER_SLOT` extra ones for
-# each slot.
+# With at most `_FEW_SLOTS` slots for each rank, a decode server has `_EXTRA_PER_SLOT` extra ones
+# for each slot.
 _FEW_SLOTS = 32
 _EXTRA_PER_SLOT = 2
 # SGLang's settings of such servers that are not simulated, with their defaults.

@@ -147,6 +147,6 @@ class Copies:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next copy ends."""
+        """When the next copy ends. A step waits for synchronous loads: they are not among these."""
         ends = [each for each in (self._stores.next_ns, self._loads.next_ns) if each is not None]
         return min(ends, default=None)
