@@ -305,8 +305,8 @@ def _prepare_streams(opened: ExitStack) -> None:
 def _ended_by_signals(signals: list[int]) -> Iterator[None]:
     """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed.
 
-    Ctrl-C does so too where a shell's script has started the command with `&`: the shell lets such
-    a job ignore it. And where the program has let it end the process while it loaded.
+    Ctrl-C gets Python's handler where it has another: in a job that a shell's script has started
+    with `&`, the shell lets it be ignored; while the program loads, it may end the process at once.
 
     `signals` gets the number of SIGTERM if it comes.
     """
@@ -343,8 +343,9 @@ def use_one_blas_thread() -> None:
 def _end_process(code: int) -> NoReturn:
     """End the process at once, without Python's own end.
 
-    A library that was being loaded may be half loaded, and crash there. And `python -m` would
-    report SIGINT if the interrupt had left code given as a string, as of the library dataclasses.
+    A library that was being loaded may be half loaded, and crash there. And Python would end by
+    SIGINT, whatever the code, if the interrupt came while it executed code that was given as a
+    string, as the library dataclasses does.
     """
     with suppress(OSError):
         sys.stdout.flush()

@@ -35,10 +35,10 @@ def test_load_and_the_next_one_are_both_tried(step, first, wanted, later):
         tried = run(loads, most)
         assert len(tried) == len(set(tried)) <= 30
         if loads.best is None:
-            assert loads.largest_failed == (min(tried),)
-            assert loads.load(loads.largest_failed) < 1 / 400
+            assert loads.nearest_failed == (min(tried),)
+            assert loads.load(loads.nearest_failed) < 1 / 400
         else:
-            assert loads.best == loads.least
+            assert loads.best == loads.best_possible
             assert loads.best[0] in tried
             is_open = loads.best == (max(tried),)
             assert loads.load(loads.best) > 400 if is_open else loads.best == (most,)
@@ -58,11 +58,11 @@ def test_the_second_search_takes_two_trials_if_the_first_was_right():
 def test_loads_that_look_small_are_known_before_they_are_tried():
     """A search that need not look at them says so by its best possible load."""
     loads = Loads((3,), 0.1, 2.0, 2.5)
-    assert loads.load(loads.least) == pytest.approx(2.5, rel=0.05)
+    assert loads.load(loads.best_possible) == pytest.approx(2.5, rel=0.05)
     assert loads.load(loads.next_trials[0]) == pytest.approx(2, rel=0.05)
     # The estimate may be wrong.
     run(loads, 30)
-    assert loads.best == loads.least == (30,)
+    assert loads.best == loads.best_possible == (30,)
 
 
 def test_largest_size_has_the_kind_that_is_busier_more_often(base_text):

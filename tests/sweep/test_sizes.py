@@ -35,7 +35,7 @@ def test_replicas_begin_with_those_that_the_traffic_keeps_busy():
     """Fewer than four fifths of these are not expected to do, so they cost too little to try."""
     sizes = Replicas(64, 9.2)
     assert sizes.next_trials == [(10,)]
-    assert sizes.least == (8,)
+    assert sizes.best_possible == (8,)
     assert Replicas(4, 9.2).next_trials == [(4,)]
 
 
@@ -49,8 +49,8 @@ def test_replicas_are_found_again_whatever_the_first_search_found(limit, busy, f
             sizes.tell(size, holds=size[0] >= wanted, busy=busy)
         assert sizes.best == ((wanted,) if wanted <= limit else None)
         if sizes.best is None:
-            assert sizes.largest_failed == (limit,)
+            assert sizes.nearest_failed == (limit,)
             return
-        assert sizes.least == sizes.best
+        assert sizes.best_possible == sizes.best
         sizes.begin_again()
-        assert sizes.least == (wanted,)
+        assert sizes.best_possible == (wanted,)

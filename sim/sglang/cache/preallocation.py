@@ -128,9 +128,10 @@ class Preallocation:
     def only_shrinks(self, request: SglangRequest, num_active: int) -> bool:
         """Whether decode steps can only make a request fit less.
 
-        Running requests grow by a token a step. They take pages, and with each more of their tokens
-        retractable, less has to be kept free for the largest of them. The pages
-        decide if the largest one's need sets neither what is kept free nor what the request needs.
+        Each step makes the running requests longer. They take pages, so that less is free. But more
+        of their tokens could be retracted, so that less has to be kept free for the largest of
+        them, and the new request needs less. Only the pages count if neither what is kept free nor
+        what the request needs depends on the tokens that could be retracted.
         """
         if self.gives_back or self._most_needed > self._kept_free(num_active):
             return False

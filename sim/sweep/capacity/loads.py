@@ -66,13 +66,13 @@ class Loads:
         return None if self._low is None else (self._low,)
 
     @property
-    def least(self) -> Size:
-        """The largest load that kept the SLO, or may keep it."""
+    def best_possible(self) -> Size:
+        """The largest load that kept the SLO, or may still keep it."""
         most = self._most if self._high is None else self._high - 1
         return (most if self._low is None else max(most, self._low),)
 
     @property
-    def largest_failed(self) -> Size:
+    def nearest_failed(self) -> Size:
         """The smallest load that missed the SLO."""
         return (self._limit if self._high is None else self._high,)
 
@@ -88,7 +88,7 @@ class Loads:
 
     def begin_again(self) -> None:
         """Forget the answers, and begin with the load that they led to."""
-        self._most = self.least[0]
+        self._most = self.best_possible[0]
         self._first, self._stride = self._most if self._low is None else self._low, 1
         self._low = self._high = None
 

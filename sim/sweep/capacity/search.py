@@ -93,7 +93,7 @@ class _Search:
     @property
     def least_cost(self) -> float:
         """The least cost that is still possible."""
-        return self._cost(self.sizes.least)
+        return self._cost(self.sizes.best_possible)
 
     @property
     def known_cost(self) -> float:
@@ -234,10 +234,10 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
             reason=reason_of(plan.plan, search.fault.message or ""),
         )
     if search.is_open:
-        verdict, found = DeploymentVerdict.DEARER, sizes.least
+        verdict, found = DeploymentVerdict.DEARER, sizes.best_possible
         verdict = DeploymentVerdict.WEAKER if plan.is_for_load else verdict
     elif sizes.best is None:
-        verdict, found = DeploymentVerdict.MISSES, sizes.largest_failed
+        verdict, found = DeploymentVerdict.MISSES, sizes.nearest_failed
     else:
         verdict, found = DeploymentVerdict.MEETS, sizes.best
     _, size, load = search.trial(found)

@@ -94,14 +94,14 @@ class Replicas:
         return None if self._bracket.high is None else (self._bracket.high,)
 
     @property
-    def least(self) -> Size:
+    def best_possible(self) -> Size:
         """The cheapest size that met the SLO, or is likely to meet it."""
         bracket = self._bracket
         least = max(bracket.low + 1, min(self._least, bracket.limit))
         return (least if bracket.high is None else min(least, bracket.high),)
 
     @property
-    def largest_failed(self) -> Size:
+    def nearest_failed(self) -> Size:
         """The largest size that missed the SLO."""
         return (self._bracket.low,)
 
@@ -121,7 +121,7 @@ class Replicas:
 
     def begin_again(self) -> None:
         """Forget the answers, and begin with the size that they led to."""
-        self._least = (self.best or self.least)[0]
+        self._least = (self.best or self.best_possible)[0]
         self._bracket = Bracket(self._bracket.limit, self._least)
 
 
@@ -210,7 +210,7 @@ class Splits:
         return any(size == one or _covers(one, size) for one in self.failed)
 
     @property
-    def least(self) -> Size:
+    def best_possible(self) -> Size:
         """The cheapest size that met the SLO, or may still meet it."""
         if self._guess is not None:
             return self._guess
@@ -226,7 +226,7 @@ class Splits:
         return min(sizes, key=self.candidate.cost)
 
     @property
-    def largest_failed(self) -> Size:
+    def nearest_failed(self) -> Size:
         """The largest size that missed the SLO; the smallest possible if none was tried."""
         return self._path[self._low] if self._low >= 0 else self._floor
 

@@ -174,7 +174,7 @@ class PrefixIndex:
         # with that prefix's hash: it is evicted after them.
         self._begins: dict[tuple[int, int], set[int]] = {}
         self._most_begins = _MOST_EXHAUSTED
-        # By admission number, whatever the pool's `path_of` may name; some that it does not, too.
+        # Tables by admission number: all that the pool's `path_of` names, and some others.
         self._paths: dict[int, FullAttentionTable] = {}
         self._most_paths = _MOST_EXHAUSTED
         # How many tables it took to find the latest prefix. From one it is found at once again.
@@ -252,16 +252,17 @@ class PrefixIndex:
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def _path(self, block: int, place: int) -> FullAttentionTable:
-        """A table with a block with a hash at this place, the latest if it is known."""
+        """A table with this block at this place, hashed: the latest one that found it, if known."""
         path = self._paths.get(int(self._pool.path_of[block]))
         if path is None or len(path.hashed) <= place or path.hashed[place] != block:
             return self._paths[int(self._pool.number_of[block])]
         return path
 
     def _follow(self, block: int, place: int, wanted: Hashes) -> BlockIds:
-        """The blocks at `place` and behind it that have the hashes `wanted`, as far as one table.
+        """The blocks of one table from `place` on, as far as they have the hashes `wanted`.
 
-        `block` is the first of them. They end with one behind which others may have to be hashed.
+        `block` is the first of them. They end at the latest with one behind which blocks may have
+        to be hashed.
         """
         pool, path = self._pool, self._path(block, place)
         blocks = path.hashed[place : place + len(wanted)]
