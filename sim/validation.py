@@ -122,6 +122,8 @@ OPEN = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 # Sums and differences of such times, and sums of such counts, fit 64 bits.
 TimeNs = Annotated[int, Field(ge=0, le=1 << 61)]
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
+# No metric comes near the ends, and no sum or axis of such numbers is out of range.
+MetricNumber = Annotated[float, Field(ge=-1e18, le=1e18)]
 Number = Annotated[float, Field(ge=0, le=float(1 << 61))]
 
 

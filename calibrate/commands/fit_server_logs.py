@@ -35,7 +35,7 @@ def fit_server_logs(
     from calibrate.server_logs.fit import fit_server_logs as fit
     from calibrate.tables import error_table, term_table
     from sim.commands.import_server_log import model_of_log
-    from sim.latency.architectures.model_key import find_model, shape_of
+    from sim.latency.architectures.model_key import load_model_shape
     from sim.latency.profile.format import profile_text
 
     if output.suffix != ".json":
@@ -44,7 +44,7 @@ def fit_server_logs(
     refuse_input(output)
     found = fit(logs, name=name or output.stem, label=label, seed=seed)
     key, _ = model_of_log(found.logs[-1], model)
-    shape = shape_of(find_model(key, Path()))
+    shape = load_model_shape(key, Path())
     profile = found.profile.model_copy(update={"model": shape.name})
     added = with_power_of_server_logs(profile, logs, power)
     write_text(output, profile_text(added.profile))

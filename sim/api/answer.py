@@ -228,7 +228,7 @@ def split_words(text: str) -> Iterator[str | list[int]]:
     """
     shown = at = 0
     while at < len(text):
-        # Of a word that begins in this window, the next one may have the rest.
+        # Two characters more than the window, so that a word is found that begins at its end.
         word = _WORD.search(text, at, at + _WINDOW + 2)
         if word is None:
             at += _WINDOW

@@ -204,9 +204,9 @@ def _of_trace(
 
     per_token = None
     if model is not None:
-        from sim.latency.architectures.model_key import find_model, shape_of
+        from sim.latency.architectures.model_key import load_model_shape
 
-        per_token = token_bytes(shape_of(find_model(model, Path())))
+        per_token = token_bytes(load_model_shape(model, Path()))
     loaded = load_trace(path, trace, overrides)
     built = build_workload(loaded.workload, seed=loaded.seed, base_dir=Path())
     return _Traffic(built, per_token)

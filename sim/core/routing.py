@@ -33,8 +33,8 @@ class Spill(NamedTuple):
     """When a session's request goes to the least loaded server in place of the session's own.
 
     Attributes:
-        load_factor: if that has more than this many times the mean of unfinished requests, the new
-            one counted ...
+        load_factor: if the session's own has more than this many times the mean of unfinished
+            requests, the new one counted ...
         above: ... and more than this number.
         moves: the session's later requests follow it.
     """

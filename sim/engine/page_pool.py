@@ -86,7 +86,7 @@ class Span:
 
 
 class PagePool:
-    """Base class of all pages of a server. A page is free, reserved, or in a span.
+    """All pages of a server; base class of both pools. A page is free, reserved, or in a span.
 
     `reserve` sets a number of free pages aside, and `take_reserved` later turns them into a span. A
     simulator that fast-forwards many decode steps reserves all their pages together, and makes a

@@ -120,7 +120,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Sizes of a decoder-only transformer. Load one with `shape_files.load_model_shape`.
+    """Sizes of a decoder-only transformer.
+
+    `sim.latency.architectures.model_key.load_model_shape` loads one.
 
     Attributes:
         name: its name in messages and reports.

@@ -13,15 +13,13 @@ from typing_extensions import TypedDict
 from sim.core.errors import InputError
 from sim.metrics.registry import GROUP_METRICS, LATENCIES, POOL_METRICS, RUN_METRICS
 from sim.metrics.summary import PERCENTS
-from sim.validation import OPEN, Count, Printable, check
-
-_Bounds = Annotated[float, Field(ge=-1e18, le=1e18)]
+from sim.validation import OPEN, Count, MetricNumber, Printable, check
 
 
 class _Interval(TypedDict):
-    low: _Bounds
-    expected: NotRequired[_Bounds]
-    high: _Bounds
+    low: MetricNumber
+    expected: NotRequired[MetricNumber]
+    high: MetricNumber
 
 
 class _Nearest(TypedDict):
@@ -58,12 +56,9 @@ class Confidence(TypedDict):
     slo_attainment: NotRequired[_Interval]
 
 
-# No metric is near it, and no sum or axis of such numbers is out of range.
-_MOST = 1e18
-_Number = Annotated[float, Field(ge=-_MOST, le=_MOST)]
-_Value = bool | _Number | None
+_Value = bool | MetricNumber | None
 # Empty if there is no sample.
-_Quantiles = Annotated[list[_Number], Field(max_length=len(PERCENTS))]
+_Quantiles = Annotated[list[MetricNumber], Field(max_length=len(PERCENTS))]
 
 
 def _metrics(names: Any, **more: Any) -> dict[str, Any]:
@@ -73,7 +68,7 @@ def _metrics(names: Any, **more: Any) -> dict[str, Any]:
 
 _Group: Any = create_model("_Group", __config__=OPEN, **_metrics(GROUP_METRICS))
 _Role = Literal["prefill", "decode", "both"]
-_Servers = Annotated[int, Field(ge=1, le=_MOST)]
+_Servers = Annotated[int, Field(ge=1, le=1e18)]
 _OF_POOLS: dict[str, Any] = dict.fromkeys((*POOL_METRICS, *GROUP_METRICS), (_Value, None))
 _OF_POOLS |= {"role": (_Role, ...), "replicas": (_Servers, ...), "ranks": (_Servers, ...)}
 _Pool: Any = create_model("_Pool", __config__=OPEN, **_OF_POOLS)
@@ -88,10 +83,10 @@ _Summary: Any = create_model(
         tenants=(dict[str, _Group], {}),
         pools=(dict[_PoolName, _Pool], {}),
         queue_time=(dict[str, _Value], {}),
-        goodput_slos_ms=(dict[str, _Number], {}),
+        goodput_slos_ms=(dict[str, MetricNumber], {}),
         rejected_rids=(list[str], []),
         traffic_notes=(list[str], []),
-        window=(dict[str, _Number] | None, None),
+        window=(dict[str, MetricNumber] | None, None),
         saturated=(bool | None, None),
         confidence=(Confidence, {}),
     ),

@@ -93,7 +93,6 @@ class LoggedServer:
         settings: what the engine made of them, and limits that it found out.
         weights_gib, graphs_gib: memory for weights and CUDA graphs of one rank.
         graph_sizes: rows of the decode batches that have a CUDA graph.
-        prefill_graph_sizes: tokens of the other batches that have one.
         is_ready: SGLang has tried itself with requests of its own, and takes those of others.
     """
 
@@ -107,7 +106,6 @@ class LoggedServer:
     weights_gib: float | None = None
     graphs_gib: float | None = None
     graph_sizes: tuple[int, ...] = ()
-    prefill_graph_sizes: tuple[int, ...] = ()
     is_ready: bool = False
 
     @property

@@ -212,17 +212,14 @@ class SglangLog(EngineLog):
         return Kind.SETTINGS
 
     def _graphs(self, number: int, line: bytes) -> Taken:
-        """CUDA graphs of the model: their sizes, and in another line their memory."""
+        """CUDA graphs of decode batches: their sizes, and in another line their memory."""
         of_decode = not any(word in line for word in (b"draft", b"refill", b"iecewise"))
-        found = _MEMORY.search(line)
-        if found is not None and of_decode and self.server.graphs_gib is None:
+        if not of_decode:
+            return Kind.SETTINGS
+        if (found := _MEMORY.search(line)) is not None and self.server.graphs_gib is None:
             self.server.graphs_gib = float(found[1])
-        if (sizes := _SIZES.search(line)) is not None:
-            numbers = tuple(sorted(int(text) for text in sizes[1].split(b",")))
-            if of_decode and not self.server.graph_sizes:
-                self.server.graph_sizes = numbers
-            elif not of_decode and b"draft" not in line:
-                self.server.prefill_graph_sizes = numbers
+        if (sizes := _SIZES.search(line)) is not None and not self.server.graph_sizes:
+            self.server.graph_sizes = tuple(sorted(int(text) for text in sizes[1].split(b",")))
         return Kind.SETTINGS
 
     def _ready(self, number: int, line: bytes) -> Taken:

@@ -241,7 +241,6 @@ def test_graph_sizes_of_newest_version_are_read(read_log):
         ]
     )
     assert log.server.graph_sizes == (1, 2)
-    assert log.server.prefill_graph_sizes == (8, 16)
     assert log.server.graphs_gib == 0.5
 
 

@@ -15,8 +15,7 @@ plan: {min_slo_attainment: 0.9, max_replicas: 6, gpus: {any: {}}, dp: [1, 2], ma
   disaggregated: {gpu_bandwidth_gb_s: 5}}
 slo: {ttft_ms: 500}
 """
-# A search ends at the number of a load that is nearest to 512 times the plan's own, and steps are at
-# most of 100 %.
+# A search ends at the load next to 512 times the plan's own, and a step is of at most 100 %.
 LEAST_END = 512 / 2**0.5
 
 

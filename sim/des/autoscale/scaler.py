@@ -43,9 +43,10 @@ class Pace(NamedTuple):
 
 
 class _Recommended:
-    """The lowest, or the highest, recommendation of a time.
+    """The lowest, or the highest, recommendation of the last `window_ns`.
 
-    Kept are those alone that a later one does not undercut, or exceed, and that may be it one day.
+    `reaches(a, b)` says whether `a` is at least as low, or as high, as `b`. A recommendation that a
+    later one reaches is dropped: it can never be the lowest, or highest, again.
     """
 
     def __init__(self, window_ns: int, reaches: Callable[[int, int], bool], first: int) -> None:
@@ -143,6 +144,7 @@ class Autoscale(NamedTuple):
         interval_ns: time from one decision to the next.
         sample_ns: time from one sample of the replicas' metrics to the next.
         startup_ns: how long a replica starts before it takes requests.
+        gpus: GPUs of a replica.
     """
 
     rule: Rule
@@ -296,6 +298,7 @@ class ScaledServers:
         return [seat.now for seat in self.fleet.up]
 
     def has(self, number: int) -> bool:
+        """Whether a number of the log is that of one of these servers or ranks."""
         servers = self._servers
         return 0 <= number - servers.first < len(servers.latencies) * servers.num_ranks
 

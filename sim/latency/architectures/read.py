@@ -21,7 +21,7 @@ from sim.latency.architectures.parts import (
 from sim.latency.hardware import NumberFormat
 from sim.latency.shapes import Experts, Layer, Matrices, ModelShape
 
-# The windows of a model that names no layers, by architecture: every layer but each n-th.
+# By architecture, where a configuration does not list its layers: each n-th layer has no window.
 _FULL_EVERY = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "llama4_text": 4}
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _WINDOW_KEYS = {"llama4_text": "attention_chunk_size"}

@@ -1,18 +1,17 @@
 """Reads the results of `simulate plan`, a search for deployments, as `plan_json` wrote them."""
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Any, NamedTuple, NotRequired
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.packed import read_json_object
 from sim.metrics.summary_type import Confidence
 from sim.sweep.result_files import RESULTS
-from sim.validation import OPEN, Count, Printable, check
+from sim.validation import OPEN, Count, MetricNumber, Printable, check
 
-_Number = Annotated[float, Field(ge=-1e18, le=1e18)]
 REWRITE_HINT = "simulate plan with the same --out writes it anew"
 
 
@@ -23,11 +22,11 @@ class _Deployment(TypedDict):
     verdict: Printable
     family: Printable
     replicas: Count | None
-    dram_gb: NotRequired[_Number | None]
-    store_tb: NotRequired[_Number | None]
-    alike_cache_hit_rate_pct: NotRequired[_Number | None]
-    alike_mean_ttft_ms: NotRequired[_Number | None]
-    cost_per_million_tokens: NotRequired[_Number | None]
+    dram_gb: NotRequired[MetricNumber | None]
+    store_tb: NotRequired[MetricNumber | None]
+    alike_cache_hit_rate_pct: NotRequired[MetricNumber | None]
+    alike_mean_ttft_ms: NotRequired[MetricNumber | None]
+    cost_per_million_tokens: NotRequired[MetricNumber | None]
     settings: dict[str, Any]
     metrics: dict[str, Any]
 
@@ -38,27 +37,27 @@ class _Load(TypedDict):
     deployment: Printable
     servers: Printable
     num_gpus: Count
-    load: _Number
+    load: MetricNumber
     load_unit: Printable
     on_front: bool
     meets: bool
     saturated: bool
-    tokens_per_user: _Number | None
-    tokens_per_user_half_width: _Number | None
-    tokens_per_user_low: _Number | None
-    tokens_per_user_high: _Number | None
-    tokens_per_gpu: _Number | None
-    tokens_per_gpu_half_width: _Number | None
-    tokens_per_gpu_low: _Number | None
-    tokens_per_gpu_high: _Number | None
-    slo_attainment: _Number | None
+    tokens_per_user: MetricNumber | None
+    tokens_per_user_half_width: MetricNumber | None
+    tokens_per_user_low: MetricNumber | None
+    tokens_per_user_high: MetricNumber | None
+    tokens_per_gpu: MetricNumber | None
+    tokens_per_gpu_half_width: MetricNumber | None
+    tokens_per_gpu_low: MetricNumber | None
+    tokens_per_gpu_high: MetricNumber | None
+    slo_attainment: MetricNumber | None
     num_seeds: Count
 
 
 class _Memory(TypedDict):
     __pydantic_config__ = OPEN  # type: ignore[misc]
 
-    unlimited_hit_pct: _Number
+    unlimited_hit_pct: MetricNumber
 
 
 class _Plan(TypedDict):

@@ -21,7 +21,7 @@ from sim.metrics.summary_type import Confidence
 from sim.scenario.search_sections import JudgedBy
 from sim.sweep.result_files import RESULTS, launch_content
 from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults, mean_of_known
-from sim.validation import OPEN, Count, check
+from sim.validation import OPEN, Count, MetricNumber, check
 
 
 def tune_json(
@@ -106,13 +106,12 @@ def _difference(results: TuneResults, other: TrialResult | None) -> dict[str, An
 
 
 REWRITE_HINT = "simulate tune with the same --out writes it anew"
-_Number = Annotated[float, Field(ge=-1e18, le=1e18)]
 
 
 class _Values(TypedDict):
     __pydantic_config__ = OPEN  # type: ignore[misc]
 
-    by_seed: list[_Number | None]
+    by_seed: list[MetricNumber | None]
 
 
 class _Trial(TypedDict):
@@ -122,8 +121,8 @@ class _Trial(TypedDict):
     settings: dict[str, Any]
     status: str
     meets: bool | None
-    sought: _Number | None
-    shortfall: _Number | None
+    sought: MetricNumber | None
+    shortfall: MetricNumber | None
     objective: _Values
     metrics: dict[str, _Values]
     judged: NotRequired[dict[str, _Values]]
@@ -141,7 +140,7 @@ class _Tune(TypedDict):
     unit: str
     method: str
     num_settings: int | None
-    min_slo_attainment: _Number | None
+    min_slo_attainment: MetricNumber | None
     judged_by: NotRequired[JudgedBy]
     constraints: dict[str, Annotated[float, Field(gt=0, le=1e18)]]
     keys: list[str]

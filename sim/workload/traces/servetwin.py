@@ -129,9 +129,8 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
 
     `arrival` is in seconds. Defaults: `rid` is the row's number, counted from 0; `output_seed` is
     2**20 plus that number; `max_new_tokens` is `output_len`; `output_ids`, the first tokens of the
-    output, are those of the stream. A `priority` that is null or missing
-    means none. `gives_up_after` is in seconds after the arrival; without it the client waits for
-    ever.
+    output, are those of the stream. A `priority` that is null or missing means none.
+    `gives_up_after` is in seconds after the arrival; without it the client waits for ever.
     """
     columns = _TraceColumns()
     for line, row in islice(read_json_lines(path), limit):
