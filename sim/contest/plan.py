@@ -76,8 +76,8 @@ class Contest:
 
         `factor` is how much faster requests come than the traffic's own rate.
         """
-        given = dict(self.settings[contestant])
-        return {**given, **self.traffic_settings(contestant, traffic, factor)}
+        traffic_settings = self.traffic_settings(contestant, traffic, factor)
+        return {**self.settings[contestant], **traffic_settings}
 
     def points(self, contestant: str, traffic: Traffic, factor: float) -> tuple[Point, ...]:
         """The runs of a contestant under some traffic, one for each seed."""
@@ -87,7 +87,7 @@ class Contest:
     def traffic_settings(
         self, contestant: str, traffic: Traffic, factor: float
     ) -> dict[str, YamlValue]:
-        """Those of them that make the traffic, and its pool."""
+        """The key paths of `settings_of` that make the traffic, and set the pool under it."""
         settings: dict[str, YamlValue] = {"workload": traffic.workload}
         base = {CONTESTANT: contestant, **settings}
         scenario = self.plan.vary(base).scenario

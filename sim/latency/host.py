@@ -99,6 +99,7 @@ class HostedServer(NamedTuple):
     """What the host's costs depend on.
 
     Attributes:
+        num_layers: layers of the model.
         num_subquadratic: those of them with linear or sparse attention.
         prefill_graph_tokens: new tokens of the largest step with prefill rows that runs in CUDA
             graphs; 0: none does.

@@ -128,7 +128,7 @@ class ReplicaSpan(NamedTuple):
 
 
 class FleetLog(NamedTuple):
-    """What happened to the replicas of a run."""
+    """What happened to the replicas of a run; `gpus` has the GPUs of each, by its number."""
 
     events: Sequence[FleetEvent]
     gpus: Sequence[int]

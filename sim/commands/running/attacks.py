@@ -19,8 +19,9 @@ from sim.scenario.build import build
 from sim.scenario.load import LoadedScenario
 from sim.workload.traces.read import TraceReader
 
-# The longest prompt and the longest answer, as shares of the pool, and the most tokens of each.
-_PROMPT_SHARE, _OUTPUT_SHARE = 3, 8
+# The longest prompt is a third of the pool, the longest answer an eighth, and neither has more
+# tokens than these. A stream has at most so many requests.
+_PROMPTS_IN_POOL, _ANSWERS_IN_POOL = 3, 8
 _MOST_PROMPT, _MOST_OUTPUT, _MOST_REQUESTS = 8_000, 200, 150
 
 
@@ -42,8 +43,8 @@ def attack_in(out: Path, contest: Contest, name: str, num_trials: int) -> tuple[
         pool = duel.pool_tokens
         limits = TraceLimits(
             duel.unit_s,
-            most_prompt=min(_MOST_PROMPT, pool // _PROMPT_SHARE),
-            most_output=min(_MOST_OUTPUT, pool // _OUTPUT_SHARE),
+            most_prompt=min(_MOST_PROMPT, pool // _PROMPTS_IN_POOL),
+            most_output=min(_MOST_OUTPUT, pool // _ANSWERS_IN_POOL),
             most_requests=_MOST_REQUESTS,
             has_priorities=duel.has_priorities,
         )

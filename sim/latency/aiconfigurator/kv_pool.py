@@ -44,8 +44,8 @@ def memory_for_kv(
 
     SGLang sizes the pool before it reserves memory for activations, which must fit into the rest
     (`model_runner_kv_cache_mixin.py` of 0.5.9). vLLM measures the activations of the largest step
-    first (`gpu_worker.py` of 0.19). The stage of a pipeline that fits the fewest tokens
-    decides, as in both engines.
+    first (`gpu_worker.py` of 0.19). The stage of a pipeline that fits the fewest tokens decides, as
+    in both engines.
 
     `memory_share` of a GPU's memory is for weights and KV, as the engine's flag says. Each of the
     `max_rows` sequences has a state of its own in models with linear attention. The `shape` has the

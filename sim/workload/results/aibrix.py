@@ -10,12 +10,10 @@ share is a flag of the client, which the file lacks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from itertools import groupby
 from pathlib import Path
 
 from sim.core.errors import InputError, shorten
-from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.workload.results.known_prompts import with_linked_turns
 from sim.workload.results.model import (
     ImportedRequest,
@@ -23,9 +21,8 @@ from sim.workload.results.model import (
     ReadOptions,
     ServerFacts,
 )
-from sim.workload.traces.csv_traces import read_csv_rows, token_count
+from sim.workload.traces.csv_traces import read_csv_rows, seconds_to_ns, token_count
 from sim.workload.traces.files import TextLine
-from sim.workload.traces.rows import shown
 
 _HEADER = (
     "prompt_tokens,generation_tokens,ttft,generation_time,user_id,question_id,launch_time,"
@@ -37,7 +34,6 @@ _NOTE = (
     " not in the file: it is assumed that they share nothing"
 )
 _MAX_NAMED = 8
-_MAX_CHARS = 40
 _Rows = list[tuple[TextLine, Mapping[str, str]]]
 # Condition and load, and the rows.
 _Run = tuple[tuple[str, str], _Rows]
@@ -105,7 +101,7 @@ def _earlier(runs: Sequence[_Run], condition: str, qps: str) -> Iterator[str]:
 
 def _request(line: TextLine, row: Mapping[str, str]) -> ImportedRequest:
     arrival_ns, ttft_ns, decode_ns = (
-        _time_ns(line, row, key) for key in ("launch_time", "ttft", "generation_time")
+        seconds_to_ns(line, row, key) for key in ("launch_time", "ttft", "generation_time")
     )
     output = token_count(line, row, "generation_tokens")
     return ImportedRequest(
@@ -118,16 +114,3 @@ def _request(line: TextLine, row: Mapping[str, str]) -> ImportedRequest:
         failure="" if output else "no token came",
         session=f"user {token_count(line, row, 'user_id')}",
     )
-
-
-def _time_ns(line: TextLine, row: Mapping[str, str], key: str) -> int:
-    text = row[key]
-    try:
-        seconds = Decimal(text) if len(text) <= _MAX_CHARS else Decimal("NaN")
-    except InvalidOperation:
-        seconds = Decimal("NaN")
-    if not seconds.is_finite():
-        raise line.error(key, f"{shown(text)} is not a finite number of seconds")
-    if not 0 <= seconds <= MAX_TIME_NS // NS_PER_S:
-        raise line.error(key, f"{shown(text)} s is not a possible time")
-    return round(seconds * NS_PER_S)

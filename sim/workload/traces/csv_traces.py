@@ -137,7 +137,7 @@ def read_burstgpt(path: Path, *, limit: int | None) -> TraceRows:
     sessions: list[str] = []
     first_ns, previous_ns, num_failed = None, 0, 0
     for line, row in read_csv_rows(path, BURSTGPT_HEADERS, limit):
-        stamp_ns = _seconds_to_ns(line, row)
+        stamp_ns = seconds_to_ns(line, row, "Timestamp")
         first_ns = stamp_ns if first_ns is None else first_ns
         previous_ns = in_order(line, "Timestamp", stamp_ns - first_ns, previous_ns)
         num_input = token_count(line, row, "Request tokens")
@@ -161,14 +161,14 @@ def read_burstgpt(path: Path, *, limit: int | None) -> TraceRows:
     )
 
 
-def _seconds_to_ns(line: TextLine, row: Mapping[str, str]) -> int:
-    text = row["Timestamp"]
+def seconds_to_ns(line: TextLine, row: Mapping[str, str], column: str) -> int:
+    text = row[column]
     try:
         seconds = Decimal(text) if len(text) <= _MAX_STAMP_CHARS else Decimal("NaN")
     except InvalidOperation:
         seconds = Decimal("NaN")
     if not seconds.is_finite():
-        raise line.error("Timestamp", f"{shown(text)} is not a number")
+        raise line.error(column, f"{shown(text)} is not a finite number of seconds")
     if not 0 <= seconds <= MAX_TIME_NS // NS_PER_S:
-        raise line.error("Timestamp", f"{shown(text)} is not from 0 to {MAX_TIME_NS // NS_PER_S}")
+        raise line.error(column, f"{shown(text)} s is not a possible time")
     return round(seconds * NS_PER_S)
