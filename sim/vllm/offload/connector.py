@@ -84,7 +84,7 @@ class OffloadConnector(Connector):
         self._given: set[int] = set()
         self._watch, self._copied = Watch(), Copied()
         self._num_jobs = 0
-        # Tokens for whose loads this decision's step may still wait, and requests for whose it does.
+        # Tokens for whose loads this decision's step may still wait; requests for whose it does.
         self._sync_tokens = self._sync_tokens_left = settings.sync_load_tokens
         self._waited_for: set[VllmRequest] = set()
         memory.count_host_tokens = self.num_host_tokens
@@ -258,7 +258,7 @@ class OffloadConnector(Connector):
         self._waited_for = set()
 
     def _note_blocks(self, scheduled: list[VllmRequest]) -> None:
-        """Note which blocks these requests have got, and that others may have lost theirs to them."""
+        """Note which blocks these requests have got, and that others have lost some to them."""
         given: list[tuple[list[int], list[int]]] = []
         for request in scheduled:
             blocks = self._requests[request.kv].blocks
