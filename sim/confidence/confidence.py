@@ -70,8 +70,8 @@ def _from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[s
     if not loaded.pools:
         return {"no_interval": "no server like this one was measured near this load"}
     return {
-        "no_interval": "no servers like these were measured near this load: with prefill and decode"
-        f" apart only {disaggregated_in_words()}, behind Dynamo's front end"
+        "no_interval": "no servers like these were measured near this load: of disaggregated"
+        f" servers only {disaggregated_in_words()}, behind Dynamo's front end"
     }
 
 

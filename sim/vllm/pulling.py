@@ -63,7 +63,7 @@ class Polls:
         self._in_flight: deque[list[Seen]] = deque()
         # Of the empty batch in the queue.
         self._behind: list[Seen] = []
-        # What belongs to the latest of them until a time.
+        # The list of what was launched last, or of its empty batch: ends up to a time belong to it.
         self._latest, self._until_ns = self._noted, -1
 
     @property
@@ -78,9 +78,9 @@ class Polls:
         (self._noted if now_ns > self._until_ns else self._latest).append(end)
 
     def looks_late(self, until_ns: int) -> None:
-        """The workers look then, and not yet, for what was launched last, or for its empty batch.
+        """For what was launched last, or for its empty batch, the workers look at this time only.
 
-        A step that waits for copies is launched when they have ended.
+        For example, a step that waits for copies is launched when they have ended.
         """
         self._until_ns = until_ns
 
@@ -153,9 +153,10 @@ class Polling(Role):
         self.offload = offload
         self.polls_at_steps = self.waits_without_step = offload is not None
         self._polls = polls
-        # Other servers have a part in it; and the workers look when copies have ended, for which
-        # the latest decision waits although it launches nothing.
-        self._is_shared = self._looks_late = False
+        # Whether requests are shared with other servers.
+        self._is_shared = False
+        # The latest decision launched nothing and waits for copies: the workers look after these.
+        self._looks_late = False
         # The last decision launched nothing, and the next one may only after something happens.
         self._rests = False
 

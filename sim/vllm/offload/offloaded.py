@@ -50,7 +50,7 @@ class Copied:
 
 
 class Watch:
-    """Blocks that may be allocated again while they are copied: then the step waits for it."""
+    """Blocks that may be allocated again while they are copied; a step then waits for the copy."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, set[Job]] = {}
