@@ -307,7 +307,7 @@ def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
 
 
 _NAME = "scenario"
-# Drafts that nothing drafts take no time.
+# Ways of drafting that run no layers, and so take no time; None: no drafts.
 _WITHOUT_DRAFTER = {"ngram", "NGRAM", None}
 
 

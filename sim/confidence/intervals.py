@@ -9,7 +9,7 @@ left out in turn (conformal prediction). They depend on what the measured server
 intervals are wider if nobody has measured its model. For those, all servers with a model are left
 out in turn, and so on (`LACKS`).
 
-Those of a server that was fitted to its own measured requests:
+Intervals of a server that was fitted to its own measured requests:
 
     half width = half width of the requests held out + _PER_DOUBLING x doublings of the load
 

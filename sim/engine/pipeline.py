@@ -28,9 +28,10 @@ def decides_again(
 ) -> bool:
     """Whether a pipeline decides the next step before it takes in the oldest result.
 
-    Only if there is a place left. A decision that launched nothing takes a place, too. Most
-    schedulers then take in a result first, or if the oldest step has ended. One that fills its
-    places does so while there are any requests.
+    Only if a place is free; a decision that launched nothing takes a place, too. Most schedulers
+    decide again only after a decision that launched a step, and while the oldest step runs. One
+    that fills its places decides as long as there are any requests. With turns, a result always
+    comes first.
 
     `num_taken` places are taken. `launched`: the last decision launched a step; `oldest_runs`: the
     oldest step has not ended.

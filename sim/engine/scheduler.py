@@ -70,8 +70,8 @@ class BaseScheduler(Generic[R]):
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
         goes_row_by_row: its launches are `RowLaunch`es, and each row has counters of its own (see
             `sim.engine.rows`).
-        keeps_tokens_in_flight: row by row, a request that is put back into the queue
-            keeps the tokens of a step in flight.
+        keeps_tokens_in_flight: row by row, a request that is put back into the queue keeps the
+            tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
             taken in, not only at polls.
         front_end_limits: from how many requests, and from how many prompt tokens of requests

@@ -147,7 +147,7 @@ class Store:
         self.settings = settings
         self.now_ns = 0
         self.starters: list[Callable[[], None]] = []
-        # The places there of servers that have got something to do since time last went on.
+        # Of servers that have got something to do since time last went on: places in `starters`.
         self._asking: set[int] = set()
         self.listeners: list[CacheListener] = []
         # The sizes of the pages by their keys, and their sum.

@@ -45,8 +45,9 @@ class Attention:
     """What a layer does with earlier tokens, and what it keeps of them.
 
     Attributes:
-        num_kv_heads: what several GPUs can share out. With latent attention it is 1: all have it.
-        kv_elements: kept elements of a token for each of them.
+        num_kv_heads: heads that several GPUs can share out. With latent attention there is one,
+            which all GPUs have.
+        kv_elements: kept elements of a token for each of these heads.
         pair_flops: operations for each pair of a query and a key in a prefill, over all heads.
         decode_pair_flops: the same for a decode row, which latent attention computes differently.
         window: the number of most recent keys that a query attends to; older keys need not be kept.
@@ -59,6 +60,7 @@ class Attention:
         quantised_bytes: kept bytes of a token if its elements have 8 bits and some parts more.
         state_elements: elements of the state that linear attention keeps for each sequence, however
             long.
+        state_element_bytes: size of such an element.
         conv_state_bytes: kept beside them: the last tokens that a convolution reads.
         state_heads: heads of the state that several GPUs can share out.
         state_token_flops: operations on the state for each token.

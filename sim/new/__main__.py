@@ -62,7 +62,7 @@ _TENANTS = {
 
 
 class StartKind(NamedTuple):
-    """One kind.
+    """A kind of class that a user may write.
 
     Attributes:
         start: what `python -m sim.new` calls it; see `start_file`.

@@ -66,8 +66,9 @@ class SloConfig(StrictModel):
     tolerance: Annotated[float, Field(ge=0, le=10)] = 0.1
     """No more replicas while a limit is exceeded by no more than this share. Unit: share."""
     shrink_below: Annotated[float, Field(gt=0, le=1)] = 0.8
-    """One replica less if the latencies, with the load of the others increased by its part, would
-    be at most this share of the limits. Unit: share."""
+    """One replica less if the latencies would then still be at most this share of the limits. For
+    this they are multiplied by n / (n - 1), because n - 1 of n replicas get all load. Unit: share.
+    """
 
 
 class DynamoConfig(StrictModel):
@@ -100,11 +101,11 @@ class SaturationConfig(StrictModel):
     queue_length_threshold: Annotated[float, Field(gt=0, le=1e9)] = 5
     """A replica is saturated when this many requests wait. Unit: requests."""
     kv_spare_trigger: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """One more replica if the others are nearer than this to `kv_cache_threshold` on average. Unit:
-    share."""
+    """One more replica if those that are not saturated are nearer than this to
+    `kv_cache_threshold` on average. Unit: share."""
     queue_spare_trigger: Annotated[float, Field(ge=0, le=1e9)] = 3
-    """One more replica if the others are nearer than this to `queue_length_threshold` on average.
-    Unit: requests."""
+    """One more replica if those that are not saturated are nearer than this to
+    `queue_length_threshold` on average. Unit: requests."""
 
 
 class TimetableStep(StrictModel):

@@ -3,8 +3,9 @@
 Colours are taken out. A progress bar writes itself anew after each carriage return; what stands
 after the last one is the line. Invalid UTF-8 is left as it is: lines are bytes.
 
-A log's collector may put its own stamp before each line: microseconds since 1970 and a tab, or
-`2026-06-11T04:38:42.123456789Z`, as docker and Kubernetes do. It is finer than most engines'.
+A log's collector may put its own stamp before each line: a count of time since 1970 and a tab, in
+s, ms, us or ns; or `2026-06-11T04:38:42.123456789Z`, as docker and Kubernetes do. It is finer than
+most engines'.
 """
 
 import re
@@ -41,8 +42,8 @@ class Lines:
             with open_unpacked(path) as unpacked:
                 rest = b""
                 for part in unpacked.parts():
-                    # Of a megabyte at a time: asking the file for each line takes longer than
-                    # reading what the line says.
+                    # Parts have a megabyte. To ask the file for each line would take longer than
+                    # to read what the line says.
                     lines = (rest + part if rest else part).split(b"\n")
                     rest = lines.pop()
                     if len(rest) > MAX_LINE_BYTES:
@@ -75,8 +76,9 @@ _COUNT_DIGITS, _US_DIGITS = 10, 16
 _ISO = re.compile(
     rb"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?(?!\d)"
 )
+# What docker compose puts before each line: the name of the service.
 _COMPOSE = re.compile(rb"[\w.-]{1,100} {0,40}\| ")
-_MAX_OFFSET_H = 24
+_HOURS_OF_DAY = 24
 
 
 class LineTimes:
@@ -152,5 +154,5 @@ def _offset_us(zone: bytes | None) -> int:
     """How much later a zone's clock is than UTC."""
     if zone is None or zone == b"Z":
         return 0
-    hours, minutes = int(zone[1:3]) % _MAX_OFFSET_H, int(zone[-2:])
+    hours, minutes = int(zone[1:3]) % _HOURS_OF_DAY, int(zone[-2:])
     return (hours * 60 + minutes) * 60 * US_PER_S * (-1 if zone.startswith(b"-") else 1)

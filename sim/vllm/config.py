@@ -107,7 +107,10 @@ class VllmConfig(VllmSettings):
     engine: Any = None
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as plain values; without `micro_batches`, `role`, `in_lockstep`."""
+        """The settings as plain values, as a run log has them.
+
+        `micro_batches`, `role` and `in_lockstep` are left out, and what does not apply.
+        """
         settings = {"family": self.family, **asdict(replace(self, speculation=None, engine=None))}
         del settings["micro_batches"], settings["speculation"]
         del settings["role"], settings["in_lockstep"], settings["engine"]

@@ -234,8 +234,8 @@ class Replica:
         """Decide steps until as many are in flight as may be, then wait for the oldest result.
 
         Where micro-batches take turns, each decision is followed by the oldest result. Otherwise
-        the next step may be decided at once (`decides_again`). A decision that
-        launched nothing takes a place, too; its result is known at once.
+        the next step may be decided at once (`decides_again`). A decision that launched nothing
+        takes a place, too; its result is known at once.
         """
         env, engines = self.env, self.engines
         most, takes_turns = engines[0].num_places, engines[0].scheduler.takes_turns

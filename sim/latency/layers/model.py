@@ -176,7 +176,7 @@ class LayerComposition:
         return tokens_ns if self._head_ns is None else tokens_ns + self._head_ns.at(num_rows)
 
 
-# Kept at a time, by decode rows and tokens of all ranks.
+# Times of decode steps that are kept at once; each is for a number of rows and of tokens.
 _MOST_LINES = 4096
 
 

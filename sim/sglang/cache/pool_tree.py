@@ -68,7 +68,7 @@ class PoolOrder:
         datum.newer = datum.older = None
 
     def oldest_unlocked(self) -> PoolDatum | None:
-        """The least recently used node without a lock on its window; None: there is none."""
+        """The least recently used node that is not locked; None: there is none."""
         return self.next_unlocked(self._oldest)
 
     def next_unlocked(self, datum: PoolDatum) -> PoolDatum | None:
@@ -113,10 +113,11 @@ class PoolTree(TreePart):
         raise NotImplementedError
 
     def datum_of_copy(self, node: RadixNode) -> PoolDatum:
-        """What the part keeps about the copy of this in host memory."""
+        """What the part keeps about the copy in host memory of what a node holds."""
         raise NotImplementedError
 
     def new_datum_of_copy(self, node: RadixNode) -> None:
+        """Forget the copy: it goes on with the upper part of a node that was split."""
         raise NotImplementedError
 
     def is_held(self, node: RadixNode) -> bool:

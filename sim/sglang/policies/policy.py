@@ -53,7 +53,7 @@ class SchedulePolicy(Protocol):
         keeps_order: `order` never changes the queue, so it need not be called.
         cuts_while_chunked: while one prompt is prefilled chunk by chunk, a second prompt may be
             admitted in part, with the tokens that the first one leaves in the step.
-        keeper: says which requests' KV is kept when they have ended; None: no policy's business.
+        keeper: says which requests' KV is kept when they have ended; None: nobody does.
     """
 
     matches_prefixes: bool
@@ -147,10 +147,11 @@ class RandomOrder(CacheBlind):
 
 
 class RoutingKey(CacheBlind):
-    """Requests whose routing key most running requests have go first; those with no such key last.
+    """Requests whose routing key most running requests have go first; those that share none last.
 
-    A request's key is its `session`. Both kinds are then in order of the key; without a key of a
-    running request the queue stays as it is.
+    A request's key is its `session`. Of equally frequent keys the first in the alphabet comes
+    first, also among requests that share none. If no running request has a key, the queue stays as
+    it is.
     """
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:

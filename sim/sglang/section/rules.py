@@ -182,7 +182,7 @@ def eviction_settings(config: EvictionConfig | None) -> EvictionSettings:
 
 
 class PrefillDelayerSection(StrictModel):
-    """Delays a pass while fewer slots are free than the largest of the last 16 prefills had rows.
+    """Delays prefills while fewer slots are free than the largest of the last 16 prefills had rows.
 
     Names and defaults are those of SGLang 0.5.23's flags `--prefill-delayer-...`.
     """

@@ -264,7 +264,10 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
 
 
 def _compared(deployments: Sequence[TriedDeployment], runs: "_Runs") -> list[TriedDeployment]:
-    """The deployments, each with its runs with as many servers, of the same GPUs, as the first."""
+    """The deployments; those on the GPUs of the first one also with runs at the first one's size.
+
+    So sizes of memory can be compared with each other.
+    """
     first = deployments[0]
     gpus, size = (first.candidate.gpu, first.candidate.degrees), first.size or ()
     alike = [

@@ -47,6 +47,7 @@ class KVCacheCoordinator(KVMemory):
         num_decisions: decisions so far, counted by the scheduler. The number tells when a block
             became full: of several equal blocks, a request finds the one that was full first.
         count_host_tokens: counts the tokens in CPU memory; None: no KV is kept there.
+        listen_to_host: adds a listener for the blocks in CPU memory; None: the same.
     """
 
     def __init__(

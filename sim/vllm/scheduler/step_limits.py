@@ -27,6 +27,7 @@ class Drafting:
     Attributes:
         num_tokens: draft tokens of a row in a step.
         lookahead: places for the drafter's own KV behind the tokens of a step.
+        step_tokens: the budget of a step; a draft model of its own may take a part of it.
         row_slots: what each row takes of the budget besides its tokens.
         drops_last_block: the last block that a request finds is computed again, because the drafter
             lacks the hidden states to go on from it. Servers with a KV connector do so in all

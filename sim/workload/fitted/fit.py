@@ -95,7 +95,7 @@ def fit(requests: SharedRequests) -> TrafficStatistics:
     weights = np.minimum(num / np.maximum(num_later, 1), _MOST_WEIGHT) / num
     groups, num_fresh = _groups(requests.shared_blocks)
     shares = np.array([weights[group].sum() for group in groups])
-    # With these weights the cells have more than all requests: fresh ones get what others leave.
+    # The weights add up to more than 1, so the fresh cells get what the others leave.
     shares[num_fresh:] /= max(1.0, shares[num_fresh:].sum())
     shares[:num_fresh] *= (1 - shares[num_fresh:].sum()) / shares[:num_fresh].sum()
     return TrafficStatistics(

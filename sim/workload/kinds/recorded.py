@@ -57,6 +57,7 @@ def build_trace(config: TraceConfig, context: BuildContext) -> Workload:
         ),
         sessions=rows.sessions,
     )
+    # With one session for each request, no request waits for another one.
     if rows.closed_loop is not None and (
         len(rows.closed_loop.offsets) <= num_rows or config.at_a_time is not None
     ):
@@ -92,6 +93,7 @@ def _closed_loop(
         parent_row=loop.parent_row,
         calls_tool=loop.calls_tool,
     )
+    # A client's first row has no pause before it, but a time of arrival.
     begins = loop.offsets[chains.clients()]
     delay_ns[begins] = 0
     if config.at_a_time is None:

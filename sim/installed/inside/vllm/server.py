@@ -50,6 +50,7 @@ def known_settings(settings: Line) -> Line:
     for name in sorted(lacking):
         if settings[name] != _WITHOUT[name]:
             raise ValueError(f"vLLM {VERSION} has no {name}")
+    # `Server` itself must know whether steps are decided ahead.
     return {name: value for name, value in settings.items() if name not in lacking} | {
         "async_scheduling": settings["async_scheduling"]
     }

@@ -99,7 +99,7 @@ class DecodeQueues(Queues):
             self.stages.agreement.note_news()
 
     def abort(self, request: SglangRequest) -> bool:
-        """A request without KV here, or whose KV comes, ends when the server looks for it."""
+        """Whether the request is gone. One whose KV has not all come ends at a later poll."""
         if self.preallocation.remove_retracted(request):
             return True
         if request in self.arrived:
