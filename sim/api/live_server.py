@@ -19,7 +19,7 @@ from sim.engine.server_config import PREFILL, context_tokens
 from sim.runlog import RunLog
 from sim.workload.workload import ScriptedRequest
 
-# The least number that no token id has which clients send; a trace of such prompts can be read.
+# Greater than all token ids that clients send, and small enough for a trace that can be read.
 _FLUSHED = 1 << 62
 _ABOVE_VOCABULARIES = 32
 # Seeds of the answers' tokens: those of a scenario's workload are others.

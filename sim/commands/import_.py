@@ -53,7 +53,7 @@ class CommandLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfServerLog:
-    """What is said of a server's log."""
+    """Options that go with a server's log."""
 
     results: Annotated[
         Path | None, file_option("with a server's log: the results of its client, for the traffic")

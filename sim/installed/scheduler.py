@@ -22,7 +22,8 @@ from sim.installed.process import EngineServer
 # Requests may preempt each other for ever: the run ends after this number of decisions that preempt
 # some, if no request has got a token since.
 _MOST_PREEMPTING = 3_000
-# An idle server makes passes, of which each may differ from the one before, or is as that one.
+# After this number of passes that launch nothing an idle server is stuck: if the engine says that
+# the next pass may differ from the last, and if it does not.
 _MOST_PASSES, _MOST_SETTLED_PASSES = 3_000, 3
 
 Answer = dict[str, Any]

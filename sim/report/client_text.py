@@ -49,5 +49,5 @@ def bench_text(summary: Summary, num_gpus: int) -> str:
     figures = {**found["figures"], "Users and GPUs": shares}
     _, *lines = client_lines({**found, "figures": figures})
     if summary["saturated"]:
-        lines.append("saturated: more arrives than is served, so TTFT grows for as long as it does")
+        lines.append("saturated: requests come faster than they are served, so TTFT keeps growing")
     return "\n".join([*lines, *kv_pool_lines(summary), *confidence_lines(summary["confidence"])])

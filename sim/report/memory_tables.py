@@ -53,7 +53,7 @@ def _price(value: float | None) -> str:
 
 
 def memory_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> Iterator[str]:
-    """What the traffic's KV says of sizes, what the first rests on, and what it costs without."""
+    """What the traffic's KV says of sizes; what the first deployment rests on, and saves."""
     kv = plan.kv
     if kv is None:
         return
@@ -87,7 +87,7 @@ def memory_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> 
 
 
 def _without_memory(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> Iterator[str]:
-    """For the first, if it has memory: what its times rest on, and the cheapest without memory."""
+    """If the first deployment has memory: what its times rest on, and the cheapest without any."""
     first = next(iter(deployments), None)
     if first is None or first.cost is None or not _has_memory(first) or plan.is_for_load:
         return

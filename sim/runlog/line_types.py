@@ -16,7 +16,7 @@ from sim.validation import OPEN, Count, Number, Printable, TimeNs, check
 
 
 def _writable(content: dict[str, Any]) -> dict[str, Any]:
-    # It is copied into profiles. Half a surrogate pair, which JSON can have, cannot be written.
+    # A profile gets a copy. Half a surrogate pair, which JSON can have, cannot be written there.
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:

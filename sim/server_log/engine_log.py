@@ -188,6 +188,8 @@ class EngineLog:
         times: how lines are timed.
         num_starts: how often the server was started; `server` is what the last start says.
         has_served: whether there were events of batches or statistics since then.
+        marks: bytes that tell a kind of line, each with what reads such a line.
+        tables: the tables of values that are used for it.
     """
 
     def __init__(self, engine: str) -> None:

@@ -58,8 +58,8 @@ class _Engine:
         step, at_us: number and time of its last line.
         decoding: requests that decode, in the order in which they began, each with the step that
             computed the end of its prompt. -1: its beginning is not in the log.
-        begun: requests whose prompts are computed together, and `num_done` of which are.
-        tokens: what was computed of these.
+        begun: requests whose prompts are computed together; the first `num_done` of them are done.
+        tokens: tokens of these prompts that were computed.
         is_cut: the last step was full, so the last of the prompts goes on in the next one.
     """
 

@@ -34,6 +34,7 @@ class VllmRules:
             (`config/vllm.py`). Otherwise it must be asked for.
         async_lookup: async scheduling goes with drafts of method `ngram`, which the second model
             runner looks up on the GPU (`config/vllm.py`, `VllmConfig.__post_init__`).
+        speculates: speculative decoding and groups of layers are simulated.
         pads_new_rows: with speculative decoding, a request that lacks one token when it is admitted
             is padded to the length of rows with drafts (`schedule`, second loop).
         looks_ahead_at_admission: an admitted request gets places for the drafter's KV at once (the

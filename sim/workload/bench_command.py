@@ -35,7 +35,7 @@ _ONLY: dict[str, tuple[Client, ...]] = {
     "arrival_pattern": ("aiperf",),
     "flush_cache": ("sglang",),
 }
-_RANGE_RATIOS: dict[Client, float] = {"sglang": 0.0, "vllm": 0.0, "inferencex": 0.8, "aiperf": 1.0}
+_RANGE_RATIOS: dict[Client, float] = {"inferencex": 0.8}
 
 
 class BenchConfig(StrictModel):
@@ -157,12 +157,14 @@ class BenchConfig(StrictModel):
 
     @property
     def spread(self) -> float:
-        """`range_ratio`, or what the client has without it."""
-        return _RANGE_RATIOS[self.client] if self.range_ratio is None else self.range_ratio
+        """`range_ratio`, or what the client, or InferenceX's scripts, have without it."""
+        if self.range_ratio is not None:
+            return self.range_ratio
+        return _RANGE_RATIOS.get(self.client, 0.0)
 
     @property
     def num_warmups(self) -> int:
-        """`warmup_requests`, or what the client has without it."""
+        """`warmup_requests`, or what the client, or InferenceX's scripts, have without it."""
         if self.warmup_requests is not None:
             return self.warmup_requests
         if self.client == "inferencex":

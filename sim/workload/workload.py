@@ -164,9 +164,9 @@ def every_request(workload: Workload) -> Iterator[ScriptedRequest]:
 
 
 def lanes(workload: Workload) -> Iterator[tuple[Iterator[Sequence[Turn]], Tools | None]]:
-    """What each client that begins at once sends: clients one after another, and their tools.
+    """For each client that may begin at once: it and those that follow it, and their tools.
 
-    Those of a group that have no place yet are in one iterator, which its lanes share.
+    The places of a group share one iterator: whichever becomes free takes the group's next client.
     """
     clients, groups = workload.clients, workload.groups
     in_groups = set(chain(*(range(group.first, group.end) for group in groups)))

@@ -85,7 +85,7 @@ class SglangScheduler(SglangServer):
     """The scheduler of an SGLang server.
 
     Attributes:
-        queues: that queue, and those before it and behind it, by the role of the server.
+        queues: the waiting queue, and what is before and behind it, by the role of the server.
         interval: whether running requests decode before the next prefill.
     """
 

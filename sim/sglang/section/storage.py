@@ -23,8 +23,8 @@ STORAGE_EXTRA = ("prefetch_threshold", "prefetch_timeout_base", "prefetch_timeou
 class StorageSection(StrictModel):
     """SGLang's tier below host memory (`--hicache-storage-backend`); needs the scenario's `store`.
 
-    docs/explanation/storage.md explains the rules. The last three keys
-    are those of `--hicache-storage-backend-extra-config`.
+    docs/explanation/storage.md explains the rules. The last three keys are those of
+    `--hicache-storage-backend-extra-config`.
     """
 
     prefetch_policy: Literal["best_effort", "wait_complete", "timeout"] = "timeout"

@@ -109,7 +109,7 @@ class JudgedRuns:
         return [judged(one.result or {}, ATTAINMENT, judged_by) for one in self.outcomes]
 
     def is_as_simulated(self, judged_by: JudgedBy) -> bool:
-        """Whether these are those simulated, for no seed has any other."""
+        """Whether the attainment of every seed is the simulated one: none was found otherwise."""
         return all(judged_attainment(one.result or {}, judged_by) is None for one in self.outcomes)
 
 

@@ -33,8 +33,8 @@ class TrafficKv:
     """The KV of some traffic.
 
     Attributes:
-        num_tokens: how many different tokens with all before them there are at most, with any seed:
-            a memory in which they have room never evicts anything.
+        num_tokens: the most tokens of KV that there are with any seed; a prefix that prompts share
+            counts once. A memory in which they have room never evicts anything.
         curve: what LRU caches find with the first seed.
     """
 

@@ -37,7 +37,7 @@ class ChunkEvents:
         return keys
 
     def ended(self, kv: RequestBlocks, num_chunks: int) -> None:
-        """A request ends, of which no more chunks are stored, or have been."""
+        """A request ends; at most its first `num_chunks` chunks are still to be stored."""
         self._keys_of_ended[kv] = self._keys_of(kv, num_chunks)
 
     def forget(self, kv: RequestBlocks) -> None:

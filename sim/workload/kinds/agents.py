@@ -243,6 +243,7 @@ def _compacted(
     own, quoted = calls.own_tokens.tolist(), _quoted(config, calls.output_tokens).tolist()
     quoted_summaries = _quoted(config, summaries).tolist()
     before: list[int] = []
+    # Tokens of the conversation so far, and of what it began with: a summary cannot shorten these.
     chain, said, shortest = _NOBODY, 0, 0
     for row, number in enumerate(calls.chain.tolist()):
         if number != chain:

@@ -118,10 +118,10 @@ def read_llmperf(path: Path) -> ImportedRun:
 
 
 def sent_in_turn_ns(latency_ns: list[int], num_clients: int) -> list[int]:
-    """When requests were sent, which are in order of completion.
+    """When requests were sent; `latency_ns` has them in order of completion.
 
-    Each is taken to be of the client with which it ends first, among those with which it ends after
-    the one before.
+    Each is taken to be sent by the client that lets it end earliest, but not before the request
+    that was completed before it.
     """
     free_ns = [0] * max(1, min(num_clients, len(latency_ns)))
     starts, last_ns = [], 0

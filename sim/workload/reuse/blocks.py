@@ -157,7 +157,11 @@ class _Pieces:
         self._findable.append((num_tokens - 1) // self._block_size if counts else 0)
 
     def blocks(self) -> RequestBlocks:
-        """The blocks of what was added."""
+        """The blocks of what was added.
+
+        A block's key is a sum of hashes: those of all pieces of its request before the one in which
+        it ends, and that of this piece up to the block's end.
+        """
         size = self._block_size
         names, lengths = _numpy(self._names).view(np.uint64), _numpy(self._lengths)
         ends = _numpy(self._ends)

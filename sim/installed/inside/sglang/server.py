@@ -35,7 +35,7 @@ Line = dict[str, Any]
 
 VERSION = version("sglang")
 NEEDS_PROCESS = True
-# SGLang aborts all requests whose names begin as it is told.
+# An abort is for all requests whose names begin with the given text: no name begins with another.
 _END_OF_RID = "/"
 # What SGLang throws away: the token after a part of a prompt, or after a request's end.
 _NO_TOKEN = 1000

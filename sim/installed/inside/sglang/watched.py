@@ -7,7 +7,7 @@ from sglang.srt.managers.scheduler import Scheduler
 
 
 class WatchedScheduler(Scheduler):
-    """Notes what a step's row says beside the batch.
+    """Notes what a case's log says of a step beside its batch.
 
     Attributes:
         adder: the adder of the last decision, if it tried to admit.

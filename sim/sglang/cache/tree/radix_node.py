@@ -108,6 +108,7 @@ class RadixNode:
         num_locks: requests that use this node or one below it, which protects it from eviction.
         last_used_tick: logical time of the last use; all nodes have different ones.
         on_device: whether its KV is on the device; False once evicted, True again once loaded.
+        queued: the eviction queue has an entry for this node.
         is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.
