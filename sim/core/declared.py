@@ -5,8 +5,8 @@ A setting is declared once, as an annotated field of a settings class with its m
     retract_decode_steps: Annotated[WholeNumber, Flag(variable="SGLANG_RETRACT_DECODE_STEPS")] = 20
     '''Decode steps for which memory must be free after a retraction. Unit: steps.'''
 
-From it `sim.validation` makes the key of a scenario, what a launch command says and how
-one is read, and what is taken from a measured run. `reference` makes its row in the table of keys.
+From it `sim.validation` makes the key of a scenario, what a launch command says and how one is
+read, and what is taken from a measured run. `reference` makes its row in the table of keys.
 """
 
 import re

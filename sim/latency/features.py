@@ -33,6 +33,7 @@ class StepFeatures:
         num_group_tokens: new tokens of the step over all ranks that step together, and those of the
             batches that ranks without work run; 0: there is one rank.
         max_rank_tokens: new tokens of the rank with the most; 0: there is one rank.
+        group_prefills: some of these ranks prefill, so none runs a CUDA graph.
         num_draft_tokens: draft tokens that all decode rows together verify.
     """
 

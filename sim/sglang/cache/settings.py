@@ -70,10 +70,10 @@ class StorageSettings:
         prefetch_policy: what a request that could be admitted does while its prompt is fetched:
             best_effort: it ends the fetch; wait_complete: it waits; timeout: it waits for a time.
         prefetch_threshold: fewer tokens are not fetched.
-        timeout_ns, timeout_ns_per_page: that time.
+        timeout_ns, timeout_ns_per_page: that time, and what each page that is looked up adds to it.
         retry_interval: passes after which the prompt of a waiting request is looked up again; 0: it
             is not.
-        most_lookups: how often.
+        most_lookups: how often at most.
     """
 
     store: StoreSettings

@@ -304,7 +304,7 @@ class UncachedMambaManager(SingleTypeManager[BlockTable]):
         return 1 + self._rules.num_drafts - len(table.blocks)
 
     def num_blocks_for_rest(self, table: BlockTable, rest: Chunk) -> int:
-        """Drafts behind the longest request count as tokens that need another state."""
+        """A block is as long as the longest request; drafts behind its end count as another one."""
         num_blocks = -(-rest.end // self._rules.longest) + self._rules.num_drafts
         return max(num_blocks - len(table.blocks), 0)
 

@@ -10,7 +10,7 @@ from sim.core.units import NS_PER_S
 from sim.vllm.offload.settings import PressureSettings
 
 _BYTES_PER_MIB: Final = 1 << 20
-# Stores in a row below the low mark after which nothing is looked at (`_HEALTHY_THRESHOLD`).
+# After this number of stores in a row below the low mark none is dropped (`_HEALTHY_THRESHOLD`).
 _HEALTHY: Final = 10
 # Stores that fail raise the average to this multiple of the high mark (`_FAILURE_EMA_FACTOR`).
 _FAILURE_FACTOR: Final = 4.0
@@ -34,7 +34,7 @@ class Pressure:
         self._num_cooling = 0
         self._num_failed = 0
         self._by_failures = False
-        # Shares of stores to be dropped, which make whole ones together.
+        # Sum of the shares of stores to be dropped; when it reaches 1, a store is dropped.
         self._to_drop = 0.0
 
     def stored(self, num_chunks: int, submitted_ns: int, now_ns: int) -> None:

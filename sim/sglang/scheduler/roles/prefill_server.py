@@ -1,19 +1,19 @@
 """The queues of a prefill server, and what the stages of such a server or a decode server agree on.
 
-Source: SGLang 0.5.23, `SchedulerDisaggregationPrefillMixin` and `PrefillBootstrapQueue` in
-disaggregation/prefill.py. docs/explanation/disaggregation.md has the rules.
+docs/explanation/disaggregation.md has the rules. Source of the queues: SGLang 0.5.23,
+`SchedulerDisaggregationPrefillMixin` and `PrefillBootstrapQueue` in disaggregation/prefill.py.
 
-Source: SGLang 0.5.23, `event_loop_pp_disagg_prefill`, `event_loop_pp_disagg_decode`,
-`_pp_pd_get_retract_ids`, `_pp_pd_get_prealloc_ids` and `_pp_pd_get_decode_transferred_ids` in
-managers/scheduler_pp_mixin.py. Each stage has a scheduler, and all must decide the same. So the
-first stage writes down what it sees, such as transfers that have ended, and sends it through the
-stages, with each pass to the next one. The stages act on it when it has come round:
+In a pipeline each stage has a scheduler, and all must decide the same. So the first stage writes
+down what it sees, such as transfers that have ended, and sends it through the stages, with each
+pass to the next one. The stages act on it when it has come round:
 
     pass of the first stage         0    1    2    3    4       (three stages)
     it sees                         s0   s1   s2   s3   s4
     at its end all stages act on              s0   s1   s2
 
-Here all stages see the same at the same time.
+Here all stages see the same at the same time. Source: SGLang 0.5.23,
+`event_loop_pp_disagg_prefill`, `event_loop_pp_disagg_decode`, `_pp_pd_get_retract_ids`,
+`_pp_pd_get_prealloc_ids` and `_pp_pd_get_decode_transferred_ids` in managers/scheduler_pp_mixin.py.
 """
 
 from collections import deque
