@@ -72,7 +72,7 @@ class TriedLoad:
 
     @property
     def place(self) -> tuple[float, float] | None:
-        """Tokens/s for each user and of each GPU; None: it has not both."""
+        """Tokens/s for each user and of each GPU; None: one of them is not known."""
         user, gpu = self.tokens_per_user.mean, self.tokens_per_gpu.mean
         return None if user is None or gpu is None else (user, gpu)
 

@@ -29,8 +29,7 @@ from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 class PrefixCache:
     """Base class of prefix caches: pages of KV, found by their token ids.
 
-    Every method but `match` changes the cache.
-    Token counts are multiples of the page size.
+    Every method but `match` changes the cache. Token counts are multiples of the page size.
 
     Attributes:
         evictable_tokens: tokens of nodes that no request has locked; all of them can be evicted.
@@ -216,7 +215,7 @@ class TreePart:
         """Free what an unlocked node holds in the part's pool, if it holds something."""
 
     def drop_copy(self, node: RadixNode) -> None:
-        """Free the copy of this in host memory, if there is one."""
+        """Free the copy in host memory of what a node holds in the pool, if there is one."""
 
 
 class CopiesOfPool:
