@@ -22,7 +22,7 @@ from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -112,8 +112,7 @@ def renamed(old: str, new: str, what: str = "the format of what is read") -> Any
     return typer.Option(old, hidden=True, callback=refuse)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramCommand:
+class ProgramCommand(NamedTuple):
     """A command of a program.
 
     `run` is its function, as Typer takes it, and returns the exit code (None: 0); `cls` prints its

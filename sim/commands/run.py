@@ -238,21 +238,26 @@ def _write_results(
     from sim.commands.running.simulate import summary_with_confidence
     from sim.core.errors import say
     from sim.metrics.client_figures import as_vllm_bench
-    from sim.report.run_folder import summary_json, write_out_dir, write_requests
 
     format_ = format_ or (SummaryFormat.TABLE if is_file else SummaryFormat.VLLM_BENCH)
     if format_ is SummaryFormat.VLLM_BENCH:
         log = as_vllm_bench(log)
     summary = summary_with_confidence(log, built)
     if files.requests is not None:
+        from sim.report.run_folder import write_requests
+
         write_requests(log, files.requests)
     if files.perfetto is not None:
         from sim.report.perfetto import write_perfetto
 
         write_perfetto(log, files.perfetto)
     if out is not None:
+        from sim.report.run_folder import write_out_dir
+
         write_out_dir(log, summary, out, built.loaded.raw)
     if format_ is SummaryFormat.JSON:
+        from sim.report.run_folder import summary_json
+
         print_line(summary_json(summary).rstrip())
     elif format_ is SummaryFormat.VLLM_BENCH:
         _print_bench(summary, built.loaded, launch=not is_file)

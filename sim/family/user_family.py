@@ -5,9 +5,8 @@ scenario is validated, and only where the scenario is the user's own (`FamilyFol
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, ValidationError, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
@@ -24,8 +23,7 @@ _KEY: KeyPath = ("scheduler", "family")
 _LOADED: dict[str, tuple[Path, Family | None]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyFolder:
+class FamilyFolder(NamedTuple):
     """The context of a validation that may load a family: where its module is looked for."""
 
     folder: Path

@@ -4,7 +4,6 @@ The sources of the peaks: docs/explanation/latency.md.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from sim.core.errors import InputError, unknown_name
@@ -53,8 +52,7 @@ def integers(bits: int, group_size: int | None, *, zero_points: bool) -> NumberF
 _GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(NamedTuple):
     """One accelerator.
 
     Attributes:

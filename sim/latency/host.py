@@ -17,7 +17,6 @@ request of a step: JSON `{"format": "servetwin-host-times", "version": 1, "host_
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import isfinite
@@ -180,8 +179,7 @@ _KEYS = {"format", "version", "host_s", "host_per_request_s", "fit"}
 _MAX_S = 60
 
 
-@dataclass(frozen=True, slots=True)
-class HostTimes:
+class HostTimes(NamedTuple):
     """How long the host works for a step.
 
     Attributes:

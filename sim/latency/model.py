@@ -1,7 +1,6 @@
 """How long a step takes: the interface of all latency models."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,8 +41,7 @@ class RangeExit(NamedTuple):
         return f"{self.mode}: {self.feature} {'; '.join(exits)}"
 
 
-@dataclass(frozen=True, slots=True)
-class RangeReport:
+class RangeReport(NamedTuple):
     """How many steps of a run lay outside its latency model's ranges.
 
     Attributes:

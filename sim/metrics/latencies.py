@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,8 +159,7 @@ DEFAULT_PERCENTILE = 99
 _MEDIAN = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Slo:
+class Slo(NamedTuple):
     """Limits of a request's latencies; None: no limit. A request is good if it meets them all.
 
     A request with one output token has no TPOT, so it meets every `tpot_ms`. The `percentile` of a

@@ -1,7 +1,6 @@
 """Durations, rates and shares of a run or a window; waits, and whether the load was too much."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,8 +95,7 @@ def occupancy_metrics(steps: StepColumns) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class RunRates:
+class RunRates(NamedTuple):
     """Amounts for each request, [num_requests].
 
     Attributes:

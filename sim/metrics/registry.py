@@ -6,12 +6,11 @@ the rows.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from importlib.resources import files
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Better(IntEnum):
@@ -27,8 +26,7 @@ LOWER, NEITHER, HIGHER = Better.LOWER, Better.NEITHER, Better.HIGHER
 _COUNTED = ("", "requests", "tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):
     """The facts about a metric that do not depend on the run.
 
     Attributes:
@@ -76,8 +74,7 @@ class Metric:
         return self.unit in _COUNTED
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(NamedTuple):
     """A time of each request, or of each token.
 
     Attributes:
@@ -194,8 +191,7 @@ def metric(name: str) -> Metric:
 HOT, COLD, TENANTS, POOLS = "hot", "cold", "tenants", "pools"
 
 
-@dataclass(frozen=True, slots=True)
-class MetricName:
+class MetricName(NamedTuple):
     """A metric of all requests, of some of them, or of a server pool.
 
     Attributes:

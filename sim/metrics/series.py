@@ -187,8 +187,7 @@ def _merged(times: list[Int64], changes: list[Int64]) -> StepSeries:
     return from_changes(*joined)
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """What is left out at one end of a run: a time in ns, or a number of requests."""
 
     duration_ns: int | None = None

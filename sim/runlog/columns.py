@@ -285,8 +285,7 @@ class RunLog:
         return replace(log, token_gaps=gaps, gap_at_ns=gap_at_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class LogPart:
+class LogPart(NamedTuple):
     """The log of some of the replicas, and what puts its rows between those of the others.
 
     It is small, because it goes from process to process, and `joined` takes its columns out, so

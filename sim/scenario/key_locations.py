@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -108,8 +108,7 @@ class KeyLocations:
 _Schema = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorPlace:
+class ErrorPlace(NamedTuple):
     """Where in the user's data an error is.
 
     Attributes:
@@ -122,8 +121,7 @@ class ErrorPlace:
     in_union: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sections:
+class Sections(NamedTuple):
     """The keys that a pydantic model has, at every depth."""
 
     root: _Schema

@@ -1,8 +1,7 @@
 """What a scenario file may say. docs/reference/scenario.md explains every key."""
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +22,6 @@ from sim.family.user_family import OrUserFamily
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
 from sim.metrics.series import Edge
-from sim.scenario.acceptance_section import AcceptanceSection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.servers_section import Pools, TransferSection
 from sim.scenario.store_section import Store
@@ -54,8 +52,7 @@ class EdgeSection(StrictModel):
         return Edge(duration_ns=round(self.duration_s * NS_PER_S))
 
 
-@dataclass(frozen=True, slots=True)
-class LazySection:
+class LazySection(NamedTuple):
     """Annotates a field whose model, `name` of `module`, is imported when a value is validated.
 
     Errors are the same as if the field were annotated with the model itself.
@@ -80,12 +77,16 @@ class LazySection:
 
 
 if TYPE_CHECKING:
+    from sim.scenario.acceptance_section import AcceptanceSection
     from sim.scenario.autoscale_section import AutoscaleSection
     from sim.scenario.contest_section import ContestSection
     from sim.scenario.fitted_section import FittedSection
     from sim.scenario.report_section import ReportSection
     from sim.scenario.search_sections import PlanSection, SweepSection, TuneSection
 else:
+    AcceptanceSection = Annotated[
+        Any, LazySection("sim.scenario.acceptance_section", "AcceptanceSection")
+    ]
     AutoscaleSection = Annotated[
         Any, LazySection("sim.scenario.autoscale_section", "AutoscaleSection")
     ]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -88,8 +88,7 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 
 
-@dataclass(frozen=True, slots=True)
-class YamlDocument:
+class YamlDocument(NamedTuple):
     """A parsed document.
 
     Attributes:

@@ -6,7 +6,6 @@ decides how fast the fleet follows. docs/how-to/autoscale.md#rules describes the
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple, Protocol
 
@@ -47,8 +46,7 @@ def load_of(replica: Replica, entry: Replica | FrontEnd) -> ReplicaLoad:
     return ReplicaLoad(max(entry.num_unfinished - running, 0), running, used / pool, wanted / pool)
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(NamedTuple):
     """What a rule may use: everything since the rule decided last.
 
     Attributes:

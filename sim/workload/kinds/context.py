@@ -1,8 +1,8 @@
 """What the builders of workloads share: random streams, token streams, the folder of traces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import RequestTable
 
 
-@dataclass(frozen=True, slots=True)
-class BuildContext:
+class BuildContext(NamedTuple):
     """What the builder of one workload, or of one part of a mix, is given.
 
     Attributes:
@@ -56,7 +55,7 @@ class BuildContext:
 
     def below(self, name: str) -> "BuildContext":
         """The context of a section in this one; its draws differ from all others."""
-        return replace(self, key=(*self.key, name), random=self.random.scoped(name))
+        return self._replace(key=(*self.key, name), random=self.random.scoped(name))
 
     def priorities(
         self, config: CommonConfig, num_rows: int, own: Int64 | None = None

@@ -3,19 +3,21 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.core.files import located
 from sim.core.packed import open_unpacked
 from sim.workload import FORMATS, TraceFormat
 from sim.workload.config import BAILIAN_BLOCK_SIZE, DEFAULT_BLOCK_SIZE, TraceConfig
-from sim.workload.traces.files import read_json_items
-from sim.workload.traces.rows import TraceRows
 
-TraceReader = Callable[[TraceConfig, Path], TraceRows]
+if TYPE_CHECKING:
+    from sim.workload.traces.rows import TraceRows
+
+TraceReader = Callable[[TraceConfig, Path], "TraceRows"]
 
 
-def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
+def read_trace(config: TraceConfig, base_dir: Path) -> "TraceRows":
     """Read and check the file. Of its configuration, `path` and the keys of `READ_KEYS` matter."""
     from sim.workload.traces.block_traces import read_bailian, read_mooncake
     from sim.workload.traces.csv_traces import read_azure, read_burstgpt
@@ -75,6 +77,7 @@ def recognise(path: Path) -> TraceFormat | None:
 
 def _of_content(path: Path) -> TraceFormat | None:
     from sim.workload.traces.csv_traces import AZURE_HEADERS, BURSTGPT_HEADERS
+    from sim.workload.traces.files import read_json_items
 
     with open_unpacked(path) as unpacked:
         begin = next(unpacked.parts(), b"").decode("utf-8-sig", "replace").lstrip()
