@@ -4,9 +4,11 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
+from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -166,9 +168,44 @@ def remove_file(path: Path) -> None:
         raise InputError(f"{path}: cannot be removed: {error.strerror}") from error
 
 
-def json_text(content: object, indent: int = 2) -> str:
-    """Lines of JSON; equal content gives equal text. NaN and infinity raise ValueError."""
-    return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
+def json_text(content: object, indent: int = 2, *, ascii_only: bool = False) -> str:
+    """Lines of JSON; equal content gives equal text. NaN and infinity raise ValueError.
+
+    It is the text of `json.dumps` with `indent`. That goes through all values in Python. Here, what
+    has no containers but empty ones is written by json's quick encoder, the line ends included.
+    """
+
+    @cache
+    def encode(depth: int) -> Callable[[object], str]:
+        between = ",\n" + " " * indent * depth
+        return json.JSONEncoder(
+            separators=(between, ": "), allow_nan=False, ensure_ascii=ascii_only
+        ).encode
+
+    def text(value: object, depth: int) -> str:
+        items = _items(value)
+        begin, end = "\n" + " " * indent * (depth + 1), "\n" + " " * indent * depth
+        encoded = encode(depth + 1)
+        if not items:
+            return encoded(value)
+        if not any(map(_items, items)):
+            whole = encoded(value)
+            return f"{whole[0]}{begin}{whole[1:-1]}{end}{whole[-1]}"
+        texts = [text(item, depth + 1) for item in items]
+        if not isinstance(value, dict):
+            return f"[{begin}{f',{begin}'.join(texts)}{end}]"
+        keys = [encoded({key: None})[1 : -len("null}")] for key in value]
+        lines = f",{begin}".join(map(add, keys, texts))
+        return f"{{{begin}{lines}{end}}}"
+
+    return text(content, 0) + "\n"
+
+
+def _items(value: object) -> Collection[object]:
+    """What a container of JSON has in it; nothing of other values."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def json_digest(content: object) -> str:

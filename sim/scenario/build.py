@@ -12,7 +12,6 @@ from sim.engine.acceptance import Speculation
 from sim.engine.server_config import BOTH, DECODE, ServerConfig
 from sim.family.section import MemoryForKv
 from sim.latency.config import AiconfiguratorLatencyConfig, RecordedLatencyConfig, parallelism
-from sim.latency.host import HostedLatency, HostedServer
 from sim.latency.kinds.build import LatencySetting, ServedBy, build_latency, load_user_latency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.wrappers import LoadingLatency, StagedLatency
@@ -203,6 +202,8 @@ def _with_added_times(
         latency = LoadingLatency(latency, times)
     if scenario.host is None:
         return latency
+    from sim.latency.hosted import HostedLatency, HostedServer
+
     num_subquadratic = 0 if model is None else model.num_subquadratic_layers
     server = HostedServer(
         _num_layers(model, latency), num_subquadratic, scenario.scheduler.prefill_graph_tokens

@@ -1,12 +1,11 @@
 """Runs the points of a sweep that are not stored yet, and stores every outcome, one file each."""
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
-from sim.core.files import atomic_path, json_digest
+from sim.core.files import json_digest, json_text, write_text
 from sim.core.packed import read_json_object
 from sim.latency.architectures.model_key import MODEL_FILES
 from sim.latency.config import ProfileLatencyConfig
@@ -25,7 +24,7 @@ from sim.metrics.summary_type import check_summary
 from sim.scenario.load import LoadedScenario
 from sim.scenario.overrides import FILE_KEYS
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
-from sim.sweep.plan import Plan, Point
+from sim.sweep.plan import Plan, Point, Settings
 from sim.validation import OPEN, Number, check
 from sim.workers.executor import Runner, Task, TaskExecutor, TaskOutcome, TaskStatus
 from sim.workload.traces.files import TOKENIZER_FILE
@@ -126,13 +125,14 @@ class PointStore:
         Raises:
             InputError: it cannot be written; an older file of the point stays.
         """
-        stored = {"summary" if key == "result" else key: value
-                  for key, value in asdict(outcome).items()}  # fmt: skip
+        stored = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
+        stored = {"summary" if key == "result" else key: value for key, value in stored.items()}
         content = {"schema": _SCHEMA, "code": self._code, **described, **stored}
         # The digest tells, after a crash of the machine, whether the file lacks some of its bytes.
-        text = json.dumps({"digest": json_digest(content), **content}, indent=1, allow_nan=False)
-        with atomic_path(self._folder / point_file(outcome.key)) as beside:
-            beside.write_text(f"{text}\n", encoding="utf-8")
+        whole = {"digest": json_digest(content), **content}
+        write_text(
+            self._folder / point_file(outcome.key), json_text(whole, indent=1, ascii_only=True)
+        )
 
     def _paths(self) -> list[Path]:
         try:
@@ -328,10 +328,12 @@ class StoredPoints:
         self.num_settled += sum(key not in missing for key in chain.from_iterable(keys))
         num_left = len(missing)
         watcher(self.num_settled, self.num_run, num_left)
-        tasks = (Task(key, _with_absolute_folder(plan, point)) for key, point in missing.items())
+        given: dict[str, LoadedScenario] = {}
+        tasks = _tasks(plan, missing, given)
         with closing(self._executor.run(tasks, self._runner)) as arriving:
             for outcome in arriving:
-                self._store.write(outcome, _description(plan, missing[outcome.key]))
+                settings = missing[outcome.key].settings
+                self._store.write(outcome, _description(settings, given.pop(outcome.key)))
                 self._outcomes[outcome.key] = outcome
                 self.num_settled, self.num_run = self.num_settled + 1, self.num_run + 1
                 num_left -= 1
@@ -343,13 +345,19 @@ class StoredPoints:
         return known is not None and known.status is TaskStatus.DONE
 
 
-def _with_absolute_folder(plan: Plan, point: Point) -> LoadedScenario:
-    """The point's scenario with an absolute folder: a worker may run in another folder."""
-    loaded = plan.vary(point.settings)
-    return replace(loaded, base_dir=loaded.base_dir.resolve())
+def _tasks(
+    plan: Plan, points: Mapping[str, Point], given: dict[str, LoadedScenario]
+) -> Iterator[Task[LoadedScenario]]:
+    """A task for each point; `given` gets the scenarios of those that executors have taken.
+
+    They have absolute folders: a worker may run in another folder.
+    """
+    for key, point in points.items():
+        loaded = plan.vary(point.settings)
+        given[key] = loaded = replace(loaded, base_dir=loaded.base_dir.resolve())
+        yield Task(key, loaded)
 
 
-def _description(plan: Plan, point: Point) -> dict[str, object]:
-    scenario = plan.vary(point.settings).scenario
-    described = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
-    return {"settings": dict(point.settings), "scenario": described}
+def _description(settings: Settings, loaded: LoadedScenario) -> dict[str, object]:
+    described = loaded.scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
+    return {"settings": dict(settings), "scenario": described}

@@ -17,6 +17,7 @@ import numpy as np
 
 from sim import __version__
 from sim.core.errors import InputError
+from sim.core.garbage import rare_collections
 from sim.workload.config import READ_KEYS, TraceConfig
 from sim.workload.traces.files import trace_files
 from sim.workload.traces.read import TraceReader, read_trace
@@ -152,11 +153,16 @@ class TaskExecutor(Protocol):
 
 
 def run_task(task: Task[W], runner: Runner[W, R], read_trace: TraceReader) -> TaskOutcome[R]:
-    """Run a task in a worker. Raises only what shall end the worker, such as KeyboardInterrupt."""
+    """Run a task in a worker. Raises only what shall end the worker, such as KeyboardInterrupt.
+
+    Garbage is collected after the task: by then nearly all that it made is gone, so there is little
+    to look through. A simulation, which collects at its end, would look through all that it has.
+    """
     begin_s = time.perf_counter()
     message = trace = result = None
     try:
-        result = runner(task.work, read_trace)
+        with rare_collections():
+            result = runner(task.work, read_trace)
         status = TaskStatus.DONE
     except InputError as error:
         status, message = TaskStatus.BAD_INPUT, " ".join(str(error).split())

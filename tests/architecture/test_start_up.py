@@ -24,6 +24,7 @@ NOT_FOR_A_SMALL_RUN = {
     "numpy.ma",
     "tomllib",
     "sim.latency.aiconfigurator.model",
+    "sim.latency.hosted",
     "sim.latency.layers",
     "sim.latency.architectures.model_key",
     "sim.latency.profile.format",
@@ -32,8 +33,10 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.latency.kinds.roofline",
     "sim.latency.shapes",
     "sim.report.perfetto",
+    "sim.report.run_folder",
     "sim.report.figures.run_logs",
     "sim.runlog.line_types",
+    "sim.scenario.acceptance_section",
     "sim.scenario.autoscale_section",
     "sim.scenario.explain",
     "sim.scenario.report_section",
@@ -42,6 +45,8 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.vllm.section.scheduler",
     "sim.workload.kinds.recorded",
     "sim.workload.traces.block_traces",
+    "sim.workload.traces.files",
+    "sim.workload.traces.rows",
 }
 RUN_AND_TELL = """
 import os, sys

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.host import HostedLatency, HostedServer, HostSection, host_preset, host_presets
+from sim.latency.host import HostSection, host_preset, host_presets
+from sim.latency.hosted import HostedLatency, HostedServer
 from sim.latency.model import StepTime
 from sim.scenario.load import load_scenario_text
 from sim.testing.contracts import LatencyModelContract

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from sim.engine.server_config import ServerConfig
-from sim.latency.host import HostedLatency, HostedServer, HostSection
+from sim.latency.host import HostSection
+from sim.latency.hosted import HostedLatency, HostedServer
 from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.wrappers import LoadingLatency, LoadTimes, StagedLatency

@@ -34,6 +34,11 @@ _KNOTS: list[float] = KNOTS.tolist()
 _LAST_LINE = len(_KNOTS) - 2
 
 
+def _line_at(mean_context: float) -> int:
+    """The number of the line between two knots that has this context, or is next to it."""
+    return min(max(bisect_right(_KNOTS, mean_context) - 1, 0), _LAST_LINE)
+
+
 class ContextCurve:
     """The time of decode attention over the rows' mean context: straight lines between knots.
 
@@ -52,7 +57,7 @@ class ContextCurve:
 
     def at_ms(self, mean_context: float) -> float:
         """The time at one context: equal to the bit to `time_ms`, and ten times as quick."""
-        line = min(max(bisect_right(_KNOTS, mean_context) - 1, 0), _LAST_LINE)
+        line = _line_at(mean_context)
         begin_ms, end_ms = self._at_knot(line), self._at_knot(line + 1)
         begin = _KNOTS[line]
         share = (mean_context - begin) / (_KNOTS[line + 1] - begin)
@@ -60,14 +65,20 @@ class ContextCurve:
 
     def time_ms(self, mean_contexts: Float64) -> Float64:
         """The times at rising contexts, each equal to the bit to `at_ms` of it alone."""
+        first, last = _line_at(mean_contexts[0]), _line_at(mean_contexts[-1])
+        if first == last:
+            # Most runs of decode steps are so short that one line has all of their contexts.
+            begin, begin_ms = _KNOTS[first], self._at_knot(first)
+            rise_ms, width = self._at_knot(first + 1) - begin_ms, _KNOTS[first + 1] - begin
+            of_one_line: Float64 = begin_ms + rise_ms * ((mean_contexts - begin) / width)
+            return of_one_line
         line = np.searchsorted(KNOTS, mean_contexts, side="right") - 1
         line = np.clip(line, 0, _LAST_LINE)
-        first, last = int(line[0]), int(line[-1]) + 1
-        at_knot_ms = np.array([self._at_knot(knot) for knot in range(first, last + 1)])
-        knot, begin_ms = KNOTS[line], at_knot_ms[line - first]
-        rise_ms = at_knot_ms[line + 1 - first] - begin_ms
+        at_knot_ms = np.array([self._at_knot(knot) for knot in range(first, last + 2)])
+        knot, at_begin_ms = KNOTS[line], at_knot_ms[line - first]
+        rises_ms = at_knot_ms[line + 1 - first] - at_begin_ms
         share = (mean_contexts - knot) / (KNOTS[line + 1] - knot)
-        times_ms: Float64 = begin_ms + rise_ms * share
+        times_ms: Float64 = at_begin_ms + rises_ms * share
         return times_ms
 
     def _at_knot(self, knot: int) -> float:
