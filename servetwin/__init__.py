@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sim import __version__
+from sim.core.garbage import rare_collections
 
 if TYPE_CHECKING:
     from servetwin.comparison import Comparison, compare
@@ -72,7 +73,9 @@ def __getattr__(name: str) -> Any:
     """Load a name of `__all__` when it is first used."""
     if name not in _PLACES:
         raise AttributeError(f"module 'servetwin' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    # Nearly all that is loaded stays, so the collector would look through it again and again.
+    with rare_collections():
+        found = globals()[name] = getattr(import_module(_PLACES[name]), name)
     return found
 
 

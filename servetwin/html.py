@@ -5,7 +5,6 @@ from html import escape
 from types import ModuleType
 
 from sim.core.errors import InputError
-from sim.extras import how_to_install
 from sim.tables.table import Table
 
 
@@ -27,5 +26,7 @@ def frames() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "pandas":
             raise
+        from sim.extras import how_to_install
+
         raise InputError(f"a data frame needs pandas: {how_to_install('notebook')}") from None
     return module
