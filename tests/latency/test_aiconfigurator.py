@@ -173,11 +173,15 @@ def test_curve_goes_on_straight_beyond_its_knots():
     assert curve.time_ms(np.array([0.5, 5e6])).tolist() == pytest.approx([2.0, 1e7 + 1])
 
 
-@given(st.one_of(st.floats(0.5, 3e6), st.sampled_from(KNOTS.tolist())))
-def test_curve_at_one_context_is_the_same_to_the_bit(context):
-    """A step taken alone and in a run takes the same time."""
+@given(
+    context=st.one_of(st.floats(0.5, 3e6), st.sampled_from(KNOTS.tolist())),
+    num_steps=st.integers(1, 100),
+)
+def test_curve_at_one_context_is_the_same_to_the_bit(context, num_steps):
+    """A step takes the same time alone, and in a run on one line of the curve or on several."""
     curve = ContextCurve(lambda tokens: 1e-3 * tokens**1.1)
-    assert curve.at_ms(context) == curve.time_ms(np.array([context]))[0]
+    contexts = context + np.arange(num_steps)
+    assert [curve.at_ms(each) for each in contexts] == curve.time_ms(contexts).tolist()
 
 
 def test_aiconfigurator_experts_run_on_the_tokens_of_all_ranks():
