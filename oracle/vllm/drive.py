@@ -34,16 +34,24 @@ def decide(oracle: type, path: Path, case: Line) -> None:
     beside.replace(path)
 
 
+def _oracle_of(config: Line) -> type:
+    """Ranks are those of newer versions alone."""
+    if "ranks" in config:
+        from oracle.vllm.ranks import Ranks
+
+        return Ranks
+    from oracle.vllm.oracle import Oracle
+
+    return Oracle
+
+
 def main() -> int:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     install_placeholders()
-    from oracle.vllm.oracle import Oracle
-    from oracle.vllm.ranks import Ranks
-
     failed = False
     for path, case in undecided(Path(sys.argv[1])):
         try:
-            decide(Ranks if "ranks" in case["config"] else Oracle, path, case)
+            decide(_oracle_of(case["config"]), path, case)
         except Exception:
             failed = True
             traceback.print_exc()

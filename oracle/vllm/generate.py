@@ -11,7 +11,7 @@ from oracle.vllm.draw_groups import draw_groups
 from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role, draw_times
 from oracle.vllm.draw_offload import draw_offload, draw_tier
 from oracle.vllm.draw_ranks import dealt, draw_ranks
-from oracle.vllm.load import STEP_S, Config, Load, Row, draw_rows
+from oracle.vllm.load import STEP_S, Config, Load, Row, draw_rows, has_limits
 
 
 def draw_config(rng: random.Random) -> Config:
@@ -188,7 +188,7 @@ def _with_parts(key: str, config: Config, parts: Collection[str]) -> Config:
         rng, offloads = random.Random(f"{key}/groups"), "offload" in parts
         config = draw_groups(rng, config, has_interval=is_new, offloads=offloads)
     if "offload" in parts:
-        config = draw_offload(random.Random(f"{key}/offload"), config)
+        config = draw_offload(random.Random(f"{key}/offload"), config, is_new=is_new)
     if "tiers" in parts:
         config = draw_tier(random.Random(f"{key}/tiers"), config)
     if "ranks" in parts:
@@ -201,18 +201,13 @@ def _draw_rows(rng: random.Random, key: str, config: Config) -> list[Row]:
     if role == "prefill" and not has_limits(config["version"]):
         # Such a version does not keep the KV of a request that ends with an end token.
         load = replace(load, endless=1.0)
-    if has_limits(config["version"]):
+    if has_limits(config["version"]) or "offload" in config:
         load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
     rows = draw_rows(rng, config, load)
     if role is not None:
         times = random.Random(f"{key}/handovers")
         rows = draw_handovers(times, rows, *draw_times(times))
     return dealt(config, rows) if "ranks" in config else rows
-
-
-def has_limits(version: str) -> bool:
-    """Whether a version is so new that it has `draw_limits`."""
-    return tuple(int(number) for number in version.split(".")[:2]) >= (0, 33)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,11 @@ STEP_S = 0.005
 _FIRST_OWN_SEED, _FIRST_SHARED_SEED, _FIRST_OUTPUT_SEED = 5_000, 800, 70_000
 
 
+def has_limits(version: str) -> bool:
+    """Whether a version is so new that it has the settings that came with 0.33.0."""
+    return tuple(int(number) for number in version.split(".")[:2]) >= (0, 33)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """How requests are drawn.

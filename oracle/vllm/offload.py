@@ -12,7 +12,7 @@ from typing import Any
 
 from vllm.v1.outputs import KVConnectorOutput
 
-from oracle.vllm.tiers import tier_config
+from oracle.vllm.load import has_limits
 from sim.installed.inside.vllm.groups import cache_groups
 
 Config = dict[str, Any]
@@ -23,6 +23,8 @@ _PAGE = 4096
 def offload_config(config: Config) -> Config:
     """Settings of vLLM's connector, with room for the case's number of chunks."""
     offload = config["offload"]
+    if not has_limits(config["version"]):
+        return _old_config(config)
     # As vLLM adds them up where it knows no tensors.
     groups = cache_groups(config)["kv_cache_groups"]
     num_bytes = sum(group.kv_cache_spec.page_size_bytes for group in groups)
@@ -39,7 +41,42 @@ def offload_config(config: Config) -> Config:
             "cpu_bytes_to_use": offload["num_chunks"] * chunk_bytes,
             "sync_load_budget_bytes": offload.get("sync_load_tokens", 0) * token_bytes,
             **{name: offload[name] for name in names},
-            **(tier_config(config) if "tier" in offload else {}),
+            **_tier_config(config),
+        },
+    }
+
+
+def _tier_config(config: Config) -> Config:
+    if "tier" not in config["offload"]:
+        return {}
+    # Older versions have no tiers to import.
+    from oracle.vllm.tiers import tier_config
+
+    return tier_config(config)
+
+
+def tiers_of(config: Config, engine: Any) -> Any:
+    """The tier of a case's server; None: it has none."""
+    if "tier" not in config.get("offload", {}):
+        return None
+    from oracle.vllm.tiers import Tiers
+
+    return Tiers(config, engine)
+
+
+def _old_config(config: Config) -> Config:
+    """The same for versions before 0.33.0."""
+    offload, block_size = config["offload"], config["block_size"]
+    spec = cache_groups(config)["kv_cache_groups"][0].kv_cache_spec
+    chunk_bytes = spec.page_size_bytes * offload["blocks_per_chunk"]
+    return {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "cpu_bytes_to_use": offload["num_chunks"] * chunk_bytes,
+            "block_size": offload["blocks_per_chunk"] * block_size,
+            "eviction_policy": offload["eviction_policy"],
+            "store_threshold": offload["store_threshold"],
         },
     }
 
@@ -50,6 +87,7 @@ def add_settings(config: Config, whole: Any) -> None:
     cache.prefix_match_unit = cache.kv_cache_layout = None
     cache.prefix_cache_retention_interval = config.get("prefix_cache_retention_interval", 0)
     cache.cache_dtype = "auto"
+    whole.scheduler_config.disable_hybrid_kv_cache_manager = True
     whole.attention_config = SimpleNamespace(hisparse_config=None)
     model, parallel = whole.model_config, whole.parallel_config
     model.model, model.dtype, model.use_mla = "model", "float32", False

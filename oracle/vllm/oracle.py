@@ -10,8 +10,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import transfer_config, transfer_params
-from oracle.vllm.offload import add_settings, keep_order
-from oracle.vllm.tiers import tiers_of
+from oracle.vllm.offload import add_settings, keep_order, tiers_of
 from oracle.vllm.together import workers_of
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,

@@ -177,11 +177,6 @@ class Tiers:
         return min((store.end_ns(job) for job in jobs), default=None)
 
 
-def tiers_of(config: Config, engine: Any) -> Tiers | None:
-    """The tier of a case's server; None: it has none."""
-    return Tiers(config, engine) if "tier" in config.get("offload", {}) else None
-
-
 class _Questions:
     """Stands in for the thread that looks up: a lookup for each request of a batch."""
 

@@ -13,7 +13,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import (
 from vllm.v1.outputs import KVConnectorOutput
 
 from oracle.vllm.handover import Workers
+from oracle.vllm.load import has_limits
 from oracle.vllm.offload import OffloadWorkers
+from oracle.vllm.offload_old import OldWorkers
 
 Config = dict[str, Any]
 
@@ -56,6 +58,8 @@ def workers_of(config: Config) -> Any:
     """What stands in for the workers of a case's server."""
     if "offload" not in config:
         return Workers(config)
+    if not has_limits(config["version"]):
+        return OldWorkers(config)
     return MultiWorkers(config) if "role" in config else OffloadWorkers(config)
 
 

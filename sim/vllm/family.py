@@ -138,7 +138,8 @@ def _offload_of(config: "VllmConfig", scheduler: "BaseScheduler[Any]") -> "Offlo
     from sim.vllm.offload.role import Offload
 
     connector = cast("OffloadConnector", cast("VllmScheduler", scheduler).connector)
-    return Offload(connector, Copies(config.offload.copy_ns_per_token * config.block_size))
+    copies = Copies(config.offload.copy_ns_per_token * config.block_size, config.rules)
+    return Offload(connector, copies, config.rules)
 
 
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":

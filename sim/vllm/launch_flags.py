@@ -33,6 +33,8 @@ OFFLOADING_KEYS = (
     "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only",
     "sync_load_budget_bytes",
 )  # fmt: skip
+# Before version 0.33.0, it sets the tokens of a chunk in place of the blocks.
+CHUNK_TOKENS = "block_size"
 
 
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -58,6 +60,8 @@ def _offloading(section: VllmSection) -> dict[str, Any]:
         return {}
     given = section.kv_offloading.model_dump(exclude_defaults=True)
     extra = {key: value for key, value in given.items() if key in OFFLOADING_KEYS}
+    if "blocks_per_chunk" in extra and not VERSIONS[section.version].offloads_parts:
+        extra[CHUNK_TOKENS] = extra.pop("blocks_per_chunk") * section.block_size
     return extra if (tier := section.kv_offloading.tier) is None else extra | tier_flags(tier)
 
 

@@ -61,8 +61,9 @@ class Polls:
         self._noted: list[Seen] = []
         # Of each step in flight, oldest first.
         self._in_flight: deque[list[Seen]] = deque()
-        # Of the empty batch in the queue.
+        # Of the empty batch in the queue, if there is one.
         self._behind: list[Seen] = []
+        self._has_empty = False
         # The list of what was launched last, or of its empty batch: ends up to a time belong to it.
         self._latest, self._until_ns = self._noted, -1
 
@@ -89,8 +90,7 @@ class Polls:
         noted = self._latest = self._noted
         self._noted = []
         self._in_flight.append(noted)
-        behind, self._behind = self._behind, []
-        return behind
+        return self.nothing_asked()
 
     def nothing_launched(self) -> list[Seen]:
         """A decision launched nothing; returns what the scheduler learns after that."""
@@ -100,9 +100,9 @@ class Polls:
             return noted
         if self._in_flight:
             self._behind += noted
-            self._latest = self._behind
+            self._latest, self._has_empty = self._behind, True
             return []
-        if not (self._fills_queue or self._behind):
+        if not (self._fills_queue or self._has_empty):
             return noted
         behind, self._behind = self._behind, noted
         self._latest = self._behind
@@ -111,6 +111,7 @@ class Polls:
     def nothing_asked(self) -> list[Seen]:
         """A server without work takes in the empty batch in the queue, and decides no other one."""
         behind, self._behind = self._behind, []
+        self._has_empty = False
         return behind
 
     def step_ended(self) -> list[Seen]:
@@ -142,7 +143,8 @@ class Polling(Role):
     """The role of a server whose scheduler hears of transfers or copies with results of steps.
 
     A server without requests goes on deciding until all copies have ended, those to and from a
-    tier below CPU memory included (`has_pending_push_work`, v1/core/sched/scheduler.py).
+    tier below CPU memory included (`has_pending_push_work`, v1/core/sched/scheduler.py). Before
+    version 0.33.0 it does not, and learns of their ends when it has requests again.
 
     Attributes:
         offload: copies between the GPU and CPU memory; None: there are none.
@@ -231,11 +233,11 @@ class Polling(Role):
     @property
     def _looks(self) -> bool:
         """Whether the server looks for ends of transfers although it launches nothing."""
-        return bool(self.engine.requests) or self._has_jobs
+        return bool(self.engine.requests) or self._goes_on
 
     @property
-    def _has_jobs(self) -> bool:
-        return self.offload is not None and self.offload.has_jobs
+    def _goes_on(self) -> bool:
+        return self.offload is not None and self.offload.goes_on
 
     @property
     def _has_work(self) -> bool:
@@ -348,7 +350,7 @@ class PullPrefill(Pull):
 
     @property
     def _looks(self) -> bool:
-        has_others = len(self.sending) < len(self.engine.requests) or self._has_jobs
+        has_others = len(self.sending) < len(self.engine.requests) or self._goes_on
         return self.scheduler.looks_while_sending or has_others or self._has_ended
 
     def _act_on_transfers(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sim.core.errors import shorten
 from sim.family.section import is_valid
-from sim.vllm.launch_flags import OFFLOADING_CONNECTOR, OFFLOADING_KEYS
+from sim.vllm.launch_flags import CHUNK_TOKENS, OFFLOADING_CONNECTOR, OFFLOADING_KEYS
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.tier_flags import take_tier
 
@@ -35,6 +35,10 @@ def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any], notes:
             return False
         values[_SIZE] = num_bytes / (1 << 30)
     keys = {key: extra[key] for key in OFFLOADING_KEYS if key in extra}
+    block_size = values.get("block_size", VllmSection.model_fields["block_size"].default)
+    chunk = extra.get(CHUNK_TOKENS)
+    if isinstance(chunk, int) and isinstance(block_size, int) and not chunk % block_size:
+        keys["blocks_per_chunk"] = chunk // block_size
     if (tiers := take_tier(extra, notes)) is not None:
         keys["secondary_tiers"] = tiers
     if keys:

@@ -93,6 +93,27 @@ class VllmRules:
         kv_lease_s, kv_lease_extension_s: how long a prefill server keeps KV that nobody fetches,
             and how long a sign of life of the decode server extends this
             (`distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py`). Unit: seconds.
+        offloads: servers with KV in CPU memory are simulated.
+        offloads_parts: groups of layers, tiers below CPU memory and the settings
+            `offload_prompt_only` and `sync_load_budget_bytes` go with it, and it is simulated on
+            servers of a role (`distributed/kv_transfer/kv_connector/v1/offloading/config.py`).
+        shares_latents: all GPUs of a server share one copy of a latent in CPU memory, and chunks
+            fill whole pages there (`v1/kv_offload/cpu/spec.py`).
+        ends_stores_by_copy: chunks are found in CPU memory when their copy has ended. What a
+            request has computed last is stored after its end, when its blocks are free
+            (`distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py`). Otherwise they are
+            found when their request has ended, or is preempted, its last ones are not stored, and
+            its blocks stay until all of its copies have ended.
+        waits_for_stores: a waiting request waits for chunks that are being written, and for copies
+            of its own (there, too). Otherwise such chunks are missing.
+        offers_by_admission: requests offer chunks in order of admission, and all of them again
+            after a preemption (there, too). Otherwise new ones first, and a chunk is offered once.
+        counts_offers: `store_threshold` counts how often a chunk was offered (`v1/kv_offload/cpu/
+            manager.py`). Otherwise how often it was looked up (`v1/kv_offload/reuse_manager.py`).
+        ranks_by_request: which chunk leaves CPU memory depends on which requests used it
+            (`v1/kv_offload/cpu/policies`). Otherwise on when any request did.
+        loads_behind_steps: a copy from CPU memory waits for the step that was decided with it
+            (`v1/worker/gpu/kv_connector.py`). Otherwise it begins with that step.
         gpu_memory_utilization: the default of this setting (`config/cache.py`).
         leaves_out_finishing: under async scheduling, a row whose last token is in flight is passed
             over; otherwise it computes another token, for nothing.
@@ -137,6 +158,15 @@ class VllmRules:
     looks_while_sending: bool = True
     kv_lease_s: int = 30
     kv_lease_extension_s: int = 20
+    offloads: bool = True
+    offloads_parts: bool = True
+    shares_latents: bool = True
+    ends_stores_by_copy: bool = True
+    waits_for_stores: bool = True
+    offers_by_admission: bool = True
+    counts_offers: bool = True
+    ranks_by_request: bool = True
+    loads_behind_steps: bool = True
     gpu_memory_utilization: float = 0.92
     leaves_out_finishing: bool = True
     async_scheduling: bool = True
@@ -178,12 +208,21 @@ _RULES_0_19 = VllmRules(
     looks_while_sending=False,
     kv_lease_s=480,
     kv_lease_extension_s=0,
+    offloads_parts=False,
+    shares_latents=False,
+    ends_stores_by_copy=False,
+    waits_for_stores=False,
+    offers_by_admission=False,
+    counts_offers=False,
+    ranks_by_request=False,
+    loads_behind_steps=False,
     gpu_memory_utilization=0.9,
 )
 _RULES_0_14 = replace(
     _RULES_0_19,
     speculates=False,
     hands_over=False,
+    offloads=False,
     async_pipeline=False,
     reserves_full_isl=False,
     front_end_per_rank=False,

@@ -101,7 +101,8 @@ def _offloading(config: Line) -> Line:
     keys = dict(config["offload"])
     num_blocks = keys.pop("num_chunks") * keys["blocks_per_chunk"]
     ns_per_block = float(keys.pop("copy_ns_per_block"))
-    keys["sync_load_budget_tokens"] = keys.pop("sync_load_tokens", 0)
+    if num_tokens := keys.pop("sync_load_tokens", 0):
+        keys["sync_load_budget_tokens"] = num_tokens
     if "tier" in keys:
         left_out = "store", "chunk_bytes"
         tier = {k: value for k, value in keys.pop("tier").items() if k not in left_out}

@@ -9,6 +9,7 @@ them back when a later request begins like an earlier one whose blocks are gone 
     copies.py       when copies begin and end
     search.py       how much of a waiting request is there, for all groups of layers
     offloaded.py    what is known of a request
+    given.py        which blocks a decision gives to requests
     connector.py    what the scheduler does: what it loads, what it stores, what it waits for
     role.py         what its workers do in steps
     tier.py         what lies below CPU memory: who reads and writes, and when

@@ -8,8 +8,11 @@ Each decision ends with offers: chunks that its step fills are stored in CPU mem
 running request are safe meanwhile. Those of one that has ended may be allocated again: then the
 step waits for their copies. So does a step that preempts a request with such copies.
 
-vLLM 0.33.0: `OffloadingConnectorScheduler` (distributed/kv_transfer/kv_connector/v1/offloading/
-scheduler.py).
+Before version 0.33.0 a request that has ended keeps its blocks until all of its copies have ended.
+Others find its chunks then, or when it is preempted.
+
+vLLM 0.33.0 and 0.19.0: `OffloadingConnectorScheduler` (distributed/kv_transfer/kv_connector/v1/
+offloading/scheduler.py).
 """
 
 from collections.abc import Iterable
@@ -19,15 +22,15 @@ from sim.engine.store import Store
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.copies import Job
+from sim.vllm.offload.given import GivenBlocks
 from sim.vllm.offload.host_memory import HostMemory
 from sim.vllm.offload.offloaded import Copied, Offloaded, Watch
 from sim.vllm.offload.policies import ChunkKey
-from sim.vllm.offload.search import ChunkSearch, OffloadGroup, worth_storing
+from sim.vllm.offload.search import ChunkSearch, OffloadGroup, num_left_out, worth_storing
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.offload.tier import SecondaryTier
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest
-from sim.vllm.scheduler.connector import BlockFences, Connector, KvLoads
-from sim.vllm.scheduler.step_limits import EAGLE_METHODS
+from sim.vllm.scheduler.connector import Connector, KvLoads, fences_of
 
 
 class OffloadConnector(Connector):
@@ -46,21 +49,18 @@ class OffloadConnector(Connector):
         self._role = role
         self.most_output_tokens, self.decodes = role.most_output_tokens, role.decodes
         self.keeps_token = role.keeps_token
-        self.host = HostMemory(settings, tier)
+        rules = self._rules = config.rules
+        self.host = HostMemory(settings, tier, rules)
         self.store = None if tier is None else tier.store
         self._kv_loads = self.loads = role.loads or KvLoads(config, memory)
         self.looks_up = self.frees_skipped_first = True
-        self.fences = role.fences
-        if config.role == BOTH and (config.async_scheduling or config.micro_batches > 1):
-            self.fences = BlockFences()
+        self.fences = fences_of(config) if config.role == BOTH else role.fences
         self._block_size = config.block_size
         self._blocks_per_chunk = settings.blocks_per_chunk
         self._chunk_tokens = settings.blocks_per_chunk * config.block_size
         self._stores_outputs = not settings.offload_prompt_only
         self._shares_loads = config.enable_prefix_caching
-        # What an EAGLE drafter has written for the last chunk may change.
-        speculation = config.speculation
-        self._num_left_out = int(speculation is not None and speculation.method in EAGLE_METHODS)
+        self._num_left_out = num_left_out(config)
         self._memory = memory
         self._groups = [
             OffloadGroup(number, manager.spec, self._chunk_tokens)
@@ -68,7 +68,6 @@ class OffloadConnector(Connector):
         ]
         # States are stored when the KV memory hands them over.
         self._stored = [group for group in self._groups if not group.has_states]
-        self._windows = [group.number for group in self._stored if group.is_sparse]
         self._search = ChunkSearch(
             self.host,
             self._groups,
@@ -80,8 +79,9 @@ class OffloadConnector(Connector):
         # Those that have ended since the last decision, in order.
         self._ended: list[Offloaded] = []
         self._being_loaded: set[ChunkKey] = set()
-        # Blocks that this decision has given to requests.
-        self._given: set[int] = set()
+        self._given = GivenBlocks(self._stored, settings.blocks_per_chunk)
+        # Admissions before the decision at hand.
+        self._num_admissions = 0
         self._watch, self._copied = Watch(), Copied()
         self._num_jobs = 0
         # Tokens for whose loads this decision's step may still wait; requests for whose it does.
@@ -153,8 +153,8 @@ class OffloadConnector(Connector):
         state = self._requests.get(request.kv)
         if state is None:
             state = self._requests[request.kv] = Offloaded(request, len(self._groups))
-        state.start(len(self._groups))
-        if state.jobs:
+        state.start(len(self._groups), offers_again=self._rules.offers_by_admission)
+        if state.jobs and self._rules.waits_for_stores:
             return None
         return self._search.num_loadable(
             request.kv, request.num_tokens, num_found, self._being_loaded, state.access
@@ -176,21 +176,9 @@ class OffloadConnector(Connector):
             # It is no transfer from another server.
             self._kv_loads.started.pop()
         request.loaded_len = num_tokens - num_found
-        first, end = num_found // self._block_size, -(-num_tokens // self._block_size)
-        keys: list[ChunkKey] = []
-        new: list[int] = []
-        for group in self._groups:
-            blocks = request.kv.tables[group.number].blocks_from(0)
-            self._given.update(blocks)
-            num_skipped = first
-            while num_skipped < end and blocks[num_skipped] == NULL:
-                num_skipped += 1
-            new += blocks[num_skipped:end]
-            end_chunk = -(-num_tokens // self._chunk_tokens)
-            if num_skipped < end:
-                places = range(num_skipped // self._blocks_per_chunk, end_chunk)
-                keys += [self._search.key(request.kv, place, group.number) for place in places]
-            state.next_chunks[group.number] = end_chunk
+        self._given.blocks.update(*(table.blocks_from(0) for table in request.kv.tables))
+        keys, new = self._search.parts_to_load(request.kv, num_found, num_tokens)
+        state.next_chunks = [-(-num_tokens // self._chunk_tokens)] * len(self._groups)
         self.host.load(keys, state.access)
         job = self._add(state, keys, new, is_store=False)
         job.is_sync = request in self._waited_for
@@ -223,9 +211,16 @@ class OffloadConnector(Connector):
             num_chunks = self._num_chunks(state, group, state.num_tokens)
             request.kv.hash_blocks(num_chunks * self._blocks_per_chunk, self._block_size)
             self.host.tokens_end(request.kv, num_chunks)
-        for job in state.jobs:
+        for job in state.jobs if self._rules.ends_stores_by_copy else ():
             self._watch.add(job, job.held)
         self._ended.append(state)
+
+    def is_copied(self, request: VllmRequest) -> bool:
+        state = self._requests.get(request.kv)
+        return not self._rules.ends_stores_by_copy and state is not None and bool(state.jobs)
+
+    def unheard(self) -> list[str]:
+        return [] if self._rules.ends_stores_by_copy else list(self._kv_loads.orphans)
 
     def decided(self, decision: VllmDecision, partner: Partner) -> None:
         launch = decision.launch
@@ -235,60 +230,57 @@ class OffloadConnector(Connector):
                 self._kv_loads.launched(launch.prefill)
             if self._role.fences is None and self.fences is not None:
                 self.fences.launched(launch)
-            scheduled = sorted([*launch.prefill, *launch.decode], key=_admission)
+            scheduled = sorted([*launch.prefill, *launch.decode], key=self._place)
         for request, _ in self._kv_loads.started:
-            self._given.update(*(table.blocks for table in request.kv.tables))
+            self._given.blocks.update(*(table.blocks for table in request.kv.tables))
         self._role.decided(decision, partner)
         self._kv_loads.started = []
-        self._note_blocks(scheduled)
-        self._wait_for_copies(victim for _, victims in decision.preempted for victim in victims)
+        states = [self._requests[request.kv] for request in scheduled]
+        self._given.note(states, self._requests.values())
+        victims = [victim for _, victims in decision.preempted for victim in victims]
+        self._wait_for_copies(victims)
         self._store_states()
-        for request in scheduled:
-            num_tokens = self._num_storable(request, request.seq_len)
-            self._offer(self._requests[request.kv], num_tokens)
-        for state in self._ended:
-            self._offer(state, state.num_tokens or 0)
+        for state in states:
+            self._offer(state, self._num_storable(state.request, state.request.seq_len))
+        if self._rules.ends_stores_by_copy:
+            for state in self._ended:
+                self._offer(state, state.num_tokens or 0)
+        else:
+            self._end_stores(victims)
         for state in self._ended:
             self.host.request_ended(state.access)
             state.is_forgotten = True
+            self._copied.over.append(state.request)
             self._forget(state)
         self._ended = []
-        self._given = set()
+        self._given.blocks = set()
+        admissions = [request.admission for request in scheduled]
+        self._num_admissions = max([self._num_admissions, *admissions])
         self._sync_tokens_left = self._sync_tokens
         self._waited_for = set()
 
-    def _note_blocks(self, scheduled: list[VllmRequest]) -> None:
-        """Note which blocks these requests have got, and that others have lost some to them."""
-        given: list[tuple[list[int], list[int]]] = []
-        for request in scheduled:
-            blocks = self._requests[request.kv].blocks
-            for number, table in enumerate(request.kv.tables):
-                num_known = len(blocks[number])
-                if table.num_blocks > num_known:
-                    new = table.blocks_from(num_known)
-                    given.append((blocks[number], new))
-                    self._given.update(new)
-        self._given.discard(NULL)
-        if self._windows and self._given:
-            for state in self._requests.values():
-                self._forget_given(state)
-        for known, found in given:
-            known.extend(found)
+    def _place(self, request: VllmRequest) -> tuple[int, int]:
+        """When it is its turn to offer chunks."""
+        turn = 0
+        if not self._rules.offers_by_admission:
+            is_new = request.admission > self._num_admissions
+            turn = (2 if request.preemptions else 0) if is_new else 1
+        return turn, request.admission
 
-    def _forget_given(self, state: Offloaded) -> None:
-        """A window that moves on leaves blocks behind, which another request may have got now."""
-        for number in self._windows:
-            blocks = state.blocks[number]
-            for place in range(state.next_chunks[number] * self._blocks_per_chunk, len(blocks)):
-                if blocks[place] in self._given:
-                    blocks[place] = NULL
+    def _end_stores(self, victims: Iterable[VllmRequest]) -> None:
+        """The step waits for the copies of those that it preempts: others may find their chunks."""
+        for victim in victims:
+            jobs = self._requests[victim.kv].jobs
+            for job in sorted(jobs, key=lambda each: list(each.keys)):
+                self._stored_now(job)
+                job.keys = ()
 
     def _wait_for_copies(self, victims: Iterable[VllmRequest]) -> None:
         """The step must not overwrite what is still to be copied."""
         awaited = self._copied.awaited
         for victim in victims:
             awaited.update(self._requests[victim.kv].jobs)
-        awaited.update(self._watch.jobs_of(self._given))
+        awaited.update(self._watch.jobs_of(self._given.blocks))
 
     def _num_storable(self, request: VllmRequest, num_tokens: int) -> int:
         """How many of the first tokens of a request may be stored."""
@@ -339,6 +331,8 @@ class OffloadConnector(Connector):
             state.next_chunks[group.number] = max(state.next_chunks[group.number], end)
         if stored:
             self._store_chunks(state, stored)
+            if self.host.notes_uses:
+                self.host.use(self._search.keys(state.request.kv, ends[0]))
 
     def _store_chunks(self, state: Offloaded, stored: list[ChunkKey]) -> None:
         per_chunk = self._blocks_per_chunk
@@ -351,7 +345,7 @@ class OffloadConnector(Connector):
         job = self._store(state, stored, loose, held)
         if state.num_tokens is not None:
             self._watch.add(job, held)
-            if not self._given.isdisjoint(held):
+            if not self._given.blocks.isdisjoint(held):
                 self._copied.awaited.add(job)
 
     def _store(
@@ -375,8 +369,11 @@ class OffloadConnector(Connector):
         copied, self._copied = self._copied, Copied()
         return copied
 
-    def copy_ended(self, job: Job) -> None:
-        """The scheduler learns that a copy has ended."""
+    def copy_ended(self, job: Job) -> bool:
+        """The scheduler learns that a copy has ended; whether its request waits for that.
+
+        It waits for a load, and, if its blocks were kept when it ended, for its last copy.
+        """
         state = self._requests[job.request.kv]
         self._num_jobs -= 1
         state.jobs.discard(job)
@@ -384,17 +381,21 @@ class OffloadConnector(Connector):
             self.host.loaded(job.keys)
             self._being_loaded.difference_update(job.keys)
         else:
-            if self.host.events is not None:
-                self.host.events.stored(job.request.kv, job.keys)
-            self.host.stored(job.keys, state.access)
+            self._stored_now(job)
             self._watch.remove(job)
         self._forget(state)
+        if state.is_forgotten and not self._rules.ends_stores_by_copy:
+            return not state.jobs
+        return not (job.is_store or job.is_sync)
+
+    def _stored_now(self, job: Job) -> None:
+        if not job.keys:
+            return
+        if self.host.events is not None:
+            self.host.events.stored(job.request.kv, job.keys)
+        self.host.stored(job.keys, self._requests[job.request.kv].access)
 
     def _forget(self, state: Offloaded) -> None:
         if state.is_forgotten and not state.jobs:
             del self._requests[state.request.kv]
             self.host.copies_end(state.request.kv)
-
-
-def _admission(request: VllmRequest) -> int:
-    return request.admission

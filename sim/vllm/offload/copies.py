@@ -2,7 +2,8 @@
 
 Each direction makes one copy at a time, in order. A copy waits for the steps that were launched
 before it. Copies to CPU memory are given to the GPU at the beginning of the next step, copies from
-there right after the step that was decided with them.
+there right after the step that was decided with them. Before version 0.33.0 copies from there begin
+with that step, and wait for no step.
 
 vLLM 0.33.0: `OffloadingConnectorWorker` (distributed/kv_transfer/kv_connector/v1/offloading/
 worker.py); `transfer_async` and `get_finished` of v1/kv_offload/cpu/gpu_worker.py; `pre_forward`
@@ -14,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from sim.vllm.offload.policies import ChunkKey
 from sim.vllm.request import VllmRequest
+from sim.vllm.version_rules import VllmRules
 
 
 class Job:
@@ -85,7 +87,9 @@ class Link:
 class Copies:
     """The copies of one server, as its worker makes them."""
 
-    def __init__(self, ns_per_block: float) -> None:
+    def __init__(self, ns_per_block: float, rules: VllmRules | None = None) -> None:
+        """`rules`: those of the version; None: of the newest."""
+        self._loads_behind_steps = rules is None or rules.loads_behind_steps
         self._stores = Link(ns_per_block)
         self._loads = Link(ns_per_block)
         # They do not wait for other loads.
@@ -125,6 +129,9 @@ class Copies:
         self._stores.submit([*self._next_stores, *at_once], after_ns)
         self._next_stores = [job for job in stores if job not in awaited]
         begins_ns = max(now_ns, max([job.end_ns for job in awaited], default=0))
+        if not self._loads_behind_steps:
+            self._loads.submit(loads, begins_ns)
+            return begins_ns
         waited_for = [job for job in loads if job.is_sync]
         if not waited_for:
             self._next_loads += loads
@@ -150,3 +157,40 @@ class Copies:
         """When the next copy ends. A step waits for synchronous loads: they are not among these."""
         ends = [each for each in (self._stores.next_ns, self._loads.next_ns) if each is not None]
         return min(ends, default=None)
+
+
+class StoreReports:
+    """When workers tell of copies to CPU memory before version 0.33.0.
+
+    They tell that all copies of a request have ended, and only when the request has ended, too
+    (0.19.0: `get_finished` of distributed/kv_transfer/kv_connector/v1/offloading/worker.py).
+    """
+
+    def __init__(self) -> None:
+        self._untold: dict[VllmRequest, list[Job]] = {}
+        # Requests that have ended, of which some copy had not.
+        self._over: set[VllmRequest] = set()
+
+    def decided(self, stores: Sequence[Job]) -> None:
+        """A decision copies chunks to CPU memory."""
+        for job in stores:
+            self._untold.setdefault(job.request, []).append(job)
+
+    def told(self, ended: Sequence[Job], over: Sequence[VllmRequest], now_ns: int) -> list[Job]:
+        """What workers tell at this time.
+
+        Args:
+            ended: copies that have ended since they looked before.
+            over: requests that have ended before the latest decision, and not before that.
+            now_ns: the time.
+        """
+        told = [job for job in ended if not job.is_store]
+        asked = [job.request for job in ended if job.is_store and job.request in self._over]
+        self._over.update([request for request in over if request in self._untold])
+        for request in (*asked, *over):
+            jobs = self._untold.get(request, ())
+            if jobs and all(0 < job.end_ns <= now_ns for job in jobs):
+                told += jobs
+                del self._untold[request]
+                self._over.remove(request)
+        return told

@@ -15,6 +15,7 @@ from sim.vllm.offload.policies import Access, ArcPolicy, ChunkKey, LruPolicy, Po
 from sim.vllm.offload.settings import MAX_TRACKED, OffloadSettings
 from sim.vllm.offload.tier import SecondaryTier
 from sim.vllm.request import RequestBlocks
+from sim.vllm.version_rules import VllmRules
 
 # What a lookup says of a chunk: it is nowhere; it can be loaded; it is being written to CPU memory;
 # it is not known yet.
@@ -60,15 +61,27 @@ class HostMemory:
         num_chunks: chunks that it has room for.
         tier: what lies below it; None: nothing does.
         events: tells a listener of chunks that can be found; None: nobody listens.
+        notes_uses: what leaves depends on when chunks are used, and `use` has to be told of that
+            (versions before 0.33.0). Otherwise on which requests have used them.
     """
 
-    def __init__(self, settings: OffloadSettings, tier: SecondaryTier | None = None) -> None:
+    def __init__(
+        self,
+        settings: OffloadSettings,
+        tier: SecondaryTier | None = None,
+        rules: VllmRules | None = None,
+    ) -> None:
+        """`rules`: those of the version; None: of the newest."""
+        rules = rules or VllmRules()
         self.num_chunks = settings.num_chunks
         self.tier = tier
         self.events: ChunkEvents | None = None
+        self.notes_uses = not rules.ranks_by_request
+        self._counts_offers = rules.counts_offers
+        self._when_written = COMING if rules.waits_for_stores else MISSING
         self._policy: Policy = LruPolicy()
         if settings.eviction_policy == "arc":
-            self._policy = ArcPolicy(settings.num_chunks)
+            self._policy = ArcPolicy(settings.num_chunks, takes_either=rules.ranks_by_request)
         self._num_idle = 0
         self._counts: OfferCounts | None = None
         if settings.store_threshold >= 2:
@@ -98,7 +111,7 @@ class HostMemory:
         """
         chunk = self._policy.find(key)
         if chunk is not None:
-            return READY if chunk.is_ready else COMING
+            return READY if chunk.is_ready else self._when_written
         if self.tier is None:
             return MISSING
         is_below = self.tier.look_up(key, access)
@@ -109,10 +122,29 @@ class HostMemory:
         self.tier.promote(key, access)
         return COMING
 
+    def use(self, keys: Sequence[ChunkKey], num_sought: int = 0) -> None:
+        """With `notes_uses`: a request asks for its chunks, or has stored some of them.
+
+        `keys` are all of its chunks so far; the last `num_sought` are looked up now.
+        """
+        access = Access()
+        for key in keys:
+            chunk = self._policy.find(key)
+            if chunk is None:
+                access.missed.add(key)
+            else:
+                (access.reused if chunk.is_ready else access.inserted).add(key)
+        self._policy.missed([key for key in keys if key in access.missed])
+        self._policy.request_ended([key for key in keys if key not in access.missed], access)
+        if self._counts is not None:
+            for key in keys[len(keys) - num_sought :]:
+                self._counts.count([key])
+
     def load(self, keys: Sequence[ChunkKey], access: Access) -> None:
         """A request loads chunks that are ready: until `loaded`, they do not leave."""
         self._pin(keys)
-        self._note(keys, access, reused=keys)
+        if not self.notes_uses:
+            self._note(keys, access, reused=keys)
 
     def _pin(self, keys: Sequence[ChunkKey]) -> None:
         for key in keys:
@@ -148,15 +180,16 @@ class HostMemory:
         return new
 
     def _insert(self, keys: Sequence[ChunkKey], access: Access) -> list[ChunkKey] | None:
-        if self._counts is not None:
-            self._counts.count(keys)
+        counts = self._counts
+        if counts is not None and self._counts_offers:
+            counts.count(keys)
+        elif counts is not None:
+            keys = [key for key in keys if counts.is_enough(key)]
         new, ready = self._partition(keys)
-        missed = [key for key in new if key not in access.missed]
-        if missed:
-            self._policy.missed(missed)
-            access.missed.update(missed)
-        noted = {*new, *ready}
-        self._note([key for key in keys if key in noted], access, reused=ready)
+        if self.notes_uses:
+            access = Access()
+        else:
+            self._note_offer(keys, new, ready, access)
         if not new:
             return []
         num_missing = len(new) - (self.num_chunks - len(self._policy))
@@ -173,6 +206,20 @@ class HostMemory:
             self._policy.insert(key, StoredChunk(), access)
         access.inserted.update(new)
         return new
+
+    def _note_offer(
+        self,
+        keys: Sequence[ChunkKey],
+        new: Sequence[ChunkKey],
+        ready: Sequence[ChunkKey],
+        access: Access,
+    ) -> None:
+        missed = [key for key in new if key not in access.missed]
+        if missed:
+            self._policy.missed(missed)
+            access.missed.update(missed)
+        noted = {*new, *ready}
+        self._note([key for key in keys if key in noted], access, reused=ready)
 
     def _partition(self, keys: Sequence[ChunkKey]) -> tuple[list[ChunkKey], list[ChunkKey]]:
         """Of offered chunks, those to be stored, and those that are there and ready."""

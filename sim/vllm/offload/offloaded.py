@@ -27,12 +27,14 @@ class Offloaded:
         self.jobs: set[Job] = set()
         self.num_tokens: int | None = None
         self.is_forgotten = False
-        self.start(num_groups)
-
-    def start(self, num_groups: int) -> None:
-        """It has no blocks: all of its chunks are offered."""
-        self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
         self.next_chunks = [0] * num_groups
+        self.start(num_groups, offers_again=False)
+
+    def start(self, num_groups: int, *, offers_again: bool) -> None:
+        """It has no blocks; `offers_again`: all of its chunks are offered, whether they were."""
+        self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
+        if offers_again:
+            self.next_chunks = [0] * num_groups
 
 
 class Copied:
@@ -41,12 +43,14 @@ class Copied:
     Attributes:
         loads, stores: copies to the GPU and to CPU memory.
         awaited: copies to CPU memory that must end before the step begins.
+        over: requests that have ended since the decision before.
     """
 
     def __init__(self) -> None:
         self.loads: list[Job] = []
         self.stores: list[Job] = []
         self.awaited: set[Job] = set()
+        self.over: list[VllmRequest] = []
 
 
 class Watch:

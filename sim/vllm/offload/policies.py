@@ -210,8 +210,10 @@ class ArcPolicy(Policy):
         target: chunks that the list of those used once should have.
     """
 
-    def __init__(self, num_chunks: int) -> None:
+    def __init__(self, num_chunks: int, *, takes_either: bool = True) -> None:
+        """`takes_either`: if a list has nothing to give, the other one has to."""
         self._num_chunks = num_chunks
+        self._takes_either = takes_either
         self.target = 0.0
         self._once: OrderedDict[ChunkKey, StoredChunk] = OrderedDict()
         self._again: OrderedDict[ChunkKey, StoredChunk] = OrderedDict()
@@ -268,7 +270,7 @@ class ArcPolicy(Policy):
             was_once = key is not None
             if key is None:
                 key = next(again, None)
-            if key is None:
+            if key is None and self._takes_either:
                 key, was_once = next(once, None), True
             if key is None:
                 return None

@@ -1,7 +1,8 @@
 """What the workers of a server with KV in CPU memory do in its steps."""
 
 from sim.vllm.offload.connector import OffloadConnector
-from sim.vllm.offload.copies import Copies, Job
+from sim.vllm.offload.copies import Copies, Job, StoreReports
+from sim.vllm.version_rules import VllmRules
 
 
 class Offload:
@@ -10,13 +11,16 @@ class Offload:
     Attributes:
         connector: what the scheduler does.
         copies: when copies begin and end.
-        has_jobs: at the latest decision, copies had not ended, as far as the scheduler knew.
+        goes_on: a server without requests decides all the same. At the latest decision, copies had
+            not ended, as far as the scheduler knew; before version 0.33.0: requests have ended
+            since the decision before, and it decides once more.
     """
 
-    def __init__(self, connector: OffloadConnector, copies: Copies) -> None:
+    def __init__(self, connector: OffloadConnector, copies: Copies, rules: VllmRules) -> None:
         self.connector = connector
         self.copies = copies
-        self.has_jobs = False
+        self.goes_on = False
+        self._reports = None if rules.ends_stores_by_copy else StoreReports()
         # The latest decision has let chunks be read from below, and others may have left for them.
         self._has_read = False
         # When the steps that were launched end.
@@ -39,6 +43,8 @@ class Offload:
 
     def next_ns(self, *, has_requests: bool) -> int | None:
         """When something may have ended that a server looks at although it launches nothing."""
+        if self._reports is not None and not has_requests:
+            return None
         copied_ns, tier = self.copies.next_ns, self.connector.host.tier
         if tier is None or not (has_requests or self.connector.has_jobs):
             return copied_ns
@@ -50,7 +56,7 @@ class Offload:
         connector, copies = self.connector, self.copies
         tier = connector.host.tier
         self._has_read = tier is not None and tier.end_decision(now_ns)
-        self.has_jobs = connector.has_jobs
+        self.goes_on = connector.has_jobs
         device_free_ns = self._device_free_ns
         copies.step_ended(device_free_ns)
         copied = connector.take_copied()
@@ -59,13 +65,16 @@ class Offload:
         )
         if not launches:
             copies.step_ended(max(begins_ns, device_free_ns))
-        return begins_ns - now_ns, copies.ended(begins_ns)
+        ended = copies.ended(begins_ns)
+        if self._reports is not None:
+            self._reports.decided(copied.stores)
+            ended = self._reports.told(ended, copied.over, begins_ns)
+            self.goes_on = bool(copied.over)
+        return begins_ns - now_ns, ended
 
     def ended(self, jobs: list[Job], now_ns: int) -> list[str]:
-        """The scheduler learns that copies have ended; returns the requests that were loaded."""
+        """The scheduler learns that copies have ended; returns the requests that wait for that."""
         tier = self.connector.host.tier
         if tier is not None:
             tier.now_ns = now_ns
-        for job in jobs:
-            self.connector.copy_ended(job)
-        return [job.request.rid for job in jobs if not (job.is_store or job.is_sync)]
+        return [job.request.rid for job in jobs if self.connector.copy_ended(job)]

@@ -13,10 +13,12 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from sim.vllm.cache.single_type_manager import FULL, MAMBA, KVCacheSpec, SingleTypeManager
+from sim.vllm.config import VllmConfig
 from sim.vllm.offload.host_memory import COMING, MISSING, READY, HostMemory
 from sim.vllm.offload.offloaded import Offloaded
 from sim.vllm.offload.policies import Access, ChunkKey
 from sim.vllm.request import NULL, RequestBlocks
+from sim.vllm.scheduler.step_limits import EAGLE_METHODS
 
 
 class OffloadGroup:
@@ -37,6 +39,13 @@ class OffloadGroup:
         self.has_states = spec.kind == MAMBA
         size = 1 if self.has_states else spec.size
         self.num_needed = -(-size // chunk_tokens)
+
+
+def num_left_out(config: VllmConfig) -> int:
+    """Chunks at the end of what is found, or stored, that an EAGLE drafter may still change."""
+    drafts = config.speculation
+    has_eagle = drafts is not None and drafts.method in EAGLE_METHODS
+    return int(has_eagle and config.rules.offloads_parts)
 
 
 class ChunkSearch:
@@ -70,6 +79,10 @@ class ChunkSearch:
         kv.hash_blocks(num_blocks, self._block_size)
         return ChunkKey(place, group, kv.hashes.at(num_blocks - 1))
 
+    def keys(self, kv: RequestBlocks, num_chunks: int) -> list[ChunkKey]:
+        """The names of a request's first chunks; of a server with one group of layers."""
+        return [self.key(kv, place, 0) for place in range(num_chunks)]
+
     def num_loadable(
         self,
         kv: RequestBlocks,
@@ -84,6 +97,8 @@ class ChunkSearch:
         where they are.
         """
         self._access = access
+        if self._host.notes_uses:
+            self._note_use(kv, num_tokens // self._chunk_tokens, num_found)
         most = num_tokens
         if self._sparse:
             # The last token is computed again, and its window must still be there.
@@ -97,6 +112,32 @@ class ChunkSearch:
                     if self.key(kv, place, group.number) in being_loaded:
                         return None
         return num_more
+
+    def _note_use(self, kv: RequestBlocks, num_chunks: int, num_found: int) -> None:
+        """A request asks for its chunks; it looks them up if it lacks as much as one of them."""
+        size = self._chunk_tokens
+        looks_up = num_chunks * size - num_found >= size
+        self._host.use(self.keys(kv, num_chunks), looks_up * (num_chunks - num_found // size))
+
+    def parts_to_load(
+        self, kv: RequestBlocks, num_found: int, num_tokens: int
+    ) -> tuple[list[ChunkKey], list[int]]:
+        """The chunks that a load of tokens behind the first `num_found` copies, and its blocks."""
+        size, end = self._block_size, -(-num_tokens // self._block_size)
+        keys: list[ChunkKey] = []
+        new: list[int] = []
+        for group in self._groups:
+            blocks = kv.tables[group.number].blocks_from(0)
+            first = num_found // size
+            while first < end and blocks[first] == NULL:
+                first += 1
+            new += blocks[first:end]
+            if first < end:
+                places = range(
+                    first // self._blocks_per_chunk, -(-num_tokens // self._chunk_tokens)
+                )
+                keys += [self.key(kv, place, group.number) for place in places]
+        return keys, new
 
     def places(self, group: OffloadGroup, num_found: int, num_tokens: int) -> range:
         """The chunks that a load of the tokens behind the first `num_found` looks at."""

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from sim.core.units import NS_PER_S
-from sim.engine.server_config import Partner
+from sim.engine.server_config import BOTH, Partner
 from sim.engine.store import Store
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
@@ -74,10 +74,11 @@ class KvLoads:
         loading: by rid, requests with blocks whose KV is not known to be there.
         ended: those of `loading` whose transfer has ended, and whether it has failed. The next pass
             that looks at them takes them out.
-        orphans: by rid, blocks of requests that have ended while their KV was on its way, and the
-            tokens in them.
+        orphans: by rid, blocks of requests that have ended while their KV was on its way, or is
+            copied to CPU memory, and the tokens in them.
         may_wait_for_ever: a prompt that takes nearly the whole pool never gets blocks beside those
-            of its first step with drafts, until its client gives up (vLLM's, too).
+            of its first step with drafts, until its client gives up (vLLM's, too). Before version
+            0.33.0: what was loaded from CPU memory may leave no room for the rest of any prompt.
         started: requests whose transfer begins with this decision, with the tokens found here.
         has_chunk: requests with a chunk of their prompt in this decision. vLLM does not count it as
             computed before the decision ends.
@@ -99,7 +100,7 @@ class KvLoads:
         self._num_ahead = 0
         if drafting.num_tokens:
             self._num_ahead = 1 + drafting.num_tokens + drafting.lookahead
-        self.may_wait_for_ever = self._reserves and self._num_ahead > 0
+        self.may_wait_for_ever = self._num_ahead > 0 if self._reserves else config.role == BOTH
         # Requests with chunks of their prompts to come; those that
         # load need more blocks with drafts, and with states.
         self._prefilling: set[VllmRequest] = set()
@@ -184,6 +185,17 @@ class KvLoads:
         is_loading = self.loading.pop(request.rid, None) is not None
         return self.ended.pop(request.rid, None) is None and is_loading
 
+    def keep(self, request: VllmRequest) -> None:
+        """Keep the blocks of a request that has ended until it is heard that they may be freed."""
+        self._memory.detach(request.kv, request.seq_len)
+        self.orphans[request.rid] = request.kv, request.seq_len
+
+
+def fences_of(config: VllmConfig) -> BlockFences | None:
+    """Fences of a server to which KV comes from elsewhere, if it has steps in flight."""
+    overlaps = config.async_scheduling or config.micro_batches > 1
+    return BlockFences() if overlaps and config.rules.fences_blocks else None
+
 
 class Connector:
     """Base class, and the role of a server that computes whole requests.
@@ -233,6 +245,22 @@ class Connector:
 
     def ended(self, request: VllmRequest, *, is_aborted: bool) -> None:
         """A request ends; its blocks are freed next."""
+
+    def takes_blocks(self, request: VllmRequest) -> bool:
+        """A request has ended; whether its blocks stay, as its KV is on its way, or is copied."""
+        loads = self.loads
+        if loads is None or not (loads.forget(request) or self.is_copied(request)):
+            return False
+        loads.keep(request)
+        return True
+
+    def is_copied(self, request: VllmRequest) -> bool:
+        """A request has ended, and some copy of its blocks has not."""
+        return False
+
+    def unheard(self) -> list[str]:
+        """Rids of ended requests, whose copies the scheduler hears of when there are others."""
+        return []
 
     def hold(self, request: VllmRequest) -> None:
         """The first token of a request is known, and its blocks stay until they are fetched."""
@@ -324,9 +352,7 @@ class DecodeConnector(Connector):
         super().__init__()
         self.fetched = self.loads = KvLoads(config, memory)
         self.frees_skipped_first = True
-        overlaps = config.async_scheduling or config.micro_batches > 1
-        if overlaps and config.rules.fences_blocks:
-            self.fences = BlockFences()
+        self.fences = fences_of(config)
 
     def arrived(self, request: VllmRequest) -> None:
         request.pulls = True

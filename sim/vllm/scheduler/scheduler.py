@@ -51,8 +51,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     ) -> None:
         super().__init__(kv)
         rules = config.rules
-        self.aborts_before_results = True
-        self.goes_row_by_row = not in_lockstep
+        self.aborts_before_results, self.goes_row_by_row = True, not in_lockstep
         self.front_end_limits = config.max_num_queued_reqs, config.max_num_queued_tokens
         self.admitted: list[VllmRequest] = []
         self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
@@ -121,10 +120,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self.admitted = [each for each in self.admitted if each is not request]
             return True
         self._admission.remove(request)
-        loads = self.connector.loads
-        if loads is not None and loads.forget(request):
-            loads.orphans[request.rid] = request.kv, request.seq_len
-        elif request.seq_len:
+        if request.seq_len and not self.connector.takes_blocks(request):
             self._free_blocks(request)
         request.seq_len = 0
         return True
@@ -139,9 +135,14 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         if self.connector.frees_skipped_first:
             num_processed = max(request.seq_len - request.num_in_flight, 0)
             self._blocks.remove_skipped_blocks(request.kv, num_processed)
-        self._free_blocks(request)
+        if not self.connector.takes_blocks(request):
+            self._free_blocks(request)
         self.free_slot(request)
         self._has_released = True
+
+    def let_kept_go(self) -> None:
+        for rid in self.connector.unheard():
+            self.transfer_ended(rid, is_lost=False)
 
     def _free_blocks(self, request: VllmRequest) -> None:
         fences = self.connector.fences

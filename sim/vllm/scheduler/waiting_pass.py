@@ -21,7 +21,8 @@ class WaitingPass:
 
     Attributes:
         waiting: waiting requests without blocks.
-        holding: waiting requests that have got blocks, those that have lost them included.
+        holding: waiting requests that have got blocks, those that have lost them included; before
+            version 0.33.0: all that were passed over (`skipped_waiting` of vLLM).
         deferred: waiting requests that were passed over since they began to wait.
         refused: with rows in lockstep: a waiting request that has no room until a request frees
             blocks. It is not looked up in every step.
@@ -49,6 +50,7 @@ class WaitingPass:
         self._num_admissions = 0
         self._passes_over_victims = config.rules.passes_over_victims_in_flight
         self._pads_new_rows = config.rules.pads_new_rows
+        self._holders_first = config.rules.holders_first
         self._most_running = config.max_active
         self._watermark_blocks = config.watermark_blocks
         self._may_pad = self._beside_rows = False
@@ -87,7 +89,7 @@ class WaitingPass:
         self._may_pad = self._pads_new_rows and not steps.has_prefilled
         self._beside_rows = steps.has_rows
         while budget > slots and len(running) < self._most_running:
-            queue = self.holding if len(self.holding) else self.waiting
+            queue = self._next_queue()
             if not len(queue):
                 break
             request = queue.next()
@@ -99,7 +101,8 @@ class WaitingPass:
             queue.remove(request)
             if num_tokens == _PASSED_OVER:
                 self.deferred.add(request)
-                passed_over.append((request, self.holding if request.seq_len else queue))
+                holds = request.seq_len > 0 or not self._holders_first
+                passed_over.append((request, self.holding if holds else queue))
                 continue
             self.deferred.discard(request)
             if self._loads is not None:
@@ -110,6 +113,12 @@ class WaitingPass:
         for request, queue in reversed(passed_over):
             queue.put_back(request)
         return admitted
+
+    def _next_queue(self) -> WaitingQueue:
+        holding, waiting = self.holding, self.waiting
+        if not (len(holding) and len(waiting)):
+            return holding if len(holding) else waiting
+        return holding if self._holders_first or holding.is_ahead_of(waiting) else waiting
 
     def _try(
         self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
@@ -253,7 +262,8 @@ class WaitingPass:
             return 0
         end = start + num_new
         num_whole, num_spare = self._demands(request, beside_others=beside_others)
-        num_places = min(end + self._lookahead, config.max_model_len)
+        lookahead = self._drafting.lookahead if hit is None else self._lookahead
+        num_places = min(end + lookahead, config.max_model_len)
         chunk = Chunk(start, num_places, request.prefill_end, num_places - end)
         if hit is None:
             if not memory.fits_behind(request.kv, chunk, num_whole, num_spare):

@@ -27,6 +27,10 @@ class FcfsQueue:
         """The next request to admit; the queue must not be empty."""
         return self._queue[0]
 
+    def is_ahead_of(self, other: "WaitingQueue") -> bool:
+        """Whether its next request comes before that of another queue; neither is empty."""
+        return True
+
     def remove(self, request: VllmRequest) -> None:
         if self._queue[0] is request:
             self._queue.popleft()
@@ -48,9 +52,7 @@ class PriorityQueue:
         return len(self._heap)
 
     def add(self, request: VllmRequest) -> None:
-        heapq.heappush(
-            self._heap, (request.priority, request.spec.arrival_ns, request.rid, request)
-        )
+        heapq.heappush(self._heap, (*_place(request), request))
 
     def put_back(self, request: VllmRequest) -> None:
         """A preempted request gets no privilege: its priority and arrival decide."""
@@ -58,6 +60,10 @@ class PriorityQueue:
 
     def next(self) -> VllmRequest:
         return self._heap[0][3]
+
+    def is_ahead_of(self, other: "WaitingQueue") -> bool:
+        mine, its = self.next(), other.next()
+        return _place(mine) <= _place(its)
 
     def remove(self, request: VllmRequest) -> None:
         if self._heap[0][3] is request:
@@ -68,6 +74,10 @@ class PriorityQueue:
 
     def all(self) -> Iterable[VllmRequest]:
         return [entry[3] for entry in self._heap]
+
+
+def _place(request: VllmRequest) -> tuple[int, int, str]:
+    return request.priority, request.spec.arrival_ns, request.rid
 
 
 WaitingQueue = FcfsQueue | PriorityQueue

@@ -17,7 +17,7 @@ from sim.vllm.scheduler.step_limits import EAGLE_METHODS
 from sim.vllm.section.groups import KVCacheGroup, block_bytes
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.section.tiers import SecondaryTierSection
-from sim.vllm.version_rules import NEWEST
+from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SIZE, _KEYS, _GROUPS = "kv_offloading_size", "kv_offloading", "kv_cache_groups"
 _INTERVAL = "prefix_cache_retention_interval"
+_BUDGETS = "sync_load_budget_bytes", "sync_load_budget_tokens"
 _BYTES_PER_GIB = 1 << 30
 # A chunk in CPU memory fills whole pages (`SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT`).
 _ALIGNMENT = 4096
@@ -48,8 +49,9 @@ class KvOffloading(StrictModel):
     """Blocks that are stored and loaded together. Unit: blocks."""
     store_threshold: int = Field(default=0, ge=0, le=2**31 - 1)
     """How often a chunk must be offered before it is stored. Below 2: once. Unit: offers."""
-    offload_prompt_only: bool = True
-    """Chunks with output tokens are not stored."""
+    offload_prompt_only: bool | None = None
+    """Chunks with output tokens are not stored. Without it: from version 0.33.0 on. Older versions
+    do not have it, and store them."""
     sync_load_budget_bytes: Annotated[int, Field(ge=0, le=2**50)] | None = None
     """A step waits for loads of this much KV on each GPU, so that their requests run in it. Other
     requests wait for their loads without a step. Needs the scenario's `model`. 0 without it. Unit:
@@ -75,8 +77,7 @@ class KvOffloading(StrictModel):
                 "load_tokens_per_s",
             )
         if None not in (self.sync_load_budget_bytes, self.sync_load_budget_tokens):
-            names = "sync_load_budget_bytes", "sync_load_budget_tokens"
-            raise KeysError(f"{' and '.join(names)} set the same: give one of them", *names)
+            raise KeysError(f"{' and '.join(_BUDGETS)} set the same: give one of them", *_BUDGETS)
         if self.secondary_tiers is not None and len(self.secondary_tiers) > 1:
             raise KeysError("more than one tier is not simulated", "secondary_tiers")
         if self.tier is not None and self.store_threshold >= 2:
@@ -135,10 +136,28 @@ def check_offloading(section: OffloadKeys) -> None:
             given,
             _KEYS,
         )
-    if section.version != NEWEST:
+    rules = VERSIONS[section.version]
+    if not rules.offloads:
         reason = f"{given} of vLLM {section.version} is not simulated"
         raise KeysError(reason, given, "version")
+    if not rules.offloads_parts:
+        _check_old(section, given)
     _check_groups(section, given)
+
+
+def _check_old(section: OffloadKeys, given: str) -> None:
+    """Refuse what OffloadingConnector of version 0.19.0 does not have."""
+    if section.kv_cache_groups is not None:
+        raise KeysError(
+            f"vLLM {section.version} turns groups of layers off with a KV connector"
+            " (disable_hybrid_kv_cache_manager, config/vllm.py)",
+            given,
+            _GROUPS,
+            "version",
+        )
+    for key in ("offload_prompt_only", *_BUDGETS, "secondary_tiers"):
+        if getattr(section.kv_offloading, key, None) is not None:
+            raise KeysError(f"vLLM {section.version} has no {key}", _KEYS, "version")
 
 
 def _check_groups(section: OffloadKeys, given: str) -> None:
@@ -160,7 +179,7 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
         )
     keys = section.kv_offloading
     if keys is not None and MAMBA in kinds:
-        for key in ("sync_load_budget_bytes", "sync_load_budget_tokens"):
+        for key in _BUDGETS:
             if getattr(keys, key):
                 raise KeysError(
                     f"vLLM fails with {key} and kind {MAMBA}: allocate_slots takes a block for the"
@@ -188,12 +207,13 @@ def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
     if role == BOTH or (section.kv_offloading_size is None and keys is None):
         return
     where = f"is not simulated with {_KEYS} on servers of role {role}"
+    if not VERSIONS[section.version].offloads_parts:
+        raise InputError(f"{section.version} {where}", key=("scheduler", "version"))
     if section.kv_cache_groups is not None:
         raise InputError(where, key=("scheduler", _GROUPS))
     if role == DECODE and section.kv_load_failure_policy != "fail":
         raise InputError(where, key=("scheduler", "kv_load_failure_policy"))
-    budgets = "sync_load_budget_bytes", "sync_load_budget_tokens"
-    for key in budgets if keys is not None else ():
+    for key in _BUDGETS if keys is not None else ():
         if getattr(keys, key):
             raise InputError(where, key=("scheduler", _KEYS, key))
 
@@ -252,6 +272,7 @@ def offload_settings(
     if size is None and section.kv_offloading is None:
         return None
     keys = section.kv_offloading or KvOffloading()
+    rules, prompt_only = VERSIONS[section.version], keys.offload_prompt_only
     speed = keys.load_tokens_per_s
     sync_bytes = keys.sync_load_budget_bytes
     has_pressure = keys.tier is not None and keys.tier.backpressure is not None
@@ -265,7 +286,8 @@ def offload_settings(
     chunk_bytes = 0
     if model is not None and (size is not None or has_pressure):
         chunk_bytes = bytes_per_token(section, model, tp) * chunk_tokens
-        chunk_bytes = -(-chunk_bytes // _ALIGNMENT) * _ALIGNMENT
+        if rules.shares_latents:
+            chunk_bytes = -(-chunk_bytes // _ALIGNMENT) * _ALIGNMENT
     if size is not None:
         num_chunks = int(size * _BYTES_PER_GIB) // chunk_bytes
     if not num_chunks:
@@ -287,7 +309,7 @@ def offload_settings(
         blocks_per_chunk=keys.blocks_per_chunk,
         eviction_policy=keys.eviction_policy,
         store_threshold=keys.store_threshold,
-        offload_prompt_only=keys.offload_prompt_only,
+        offload_prompt_only=rules.offloads_parts if prompt_only is None else prompt_only,
         copy_ns_per_token=ns_per_token,
         sync_load_tokens=sync_tokens,
         tier=None if keys.tier is None else keys.tier.settings(chunk_bytes),
@@ -300,9 +322,13 @@ def _groups(section: OffloadKeys) -> list[KVCacheGroup]:
 
 
 def bytes_per_token(section: OffloadKeys, model: "ModelShape", tp: int) -> int:
-    """KV of a token in CPU memory: the parts of all GPUs, but latent attention's only once."""
+    """KV of a token in CPU memory: the parts of all GPUs, but latent attention's only once.
+
+    Before version 0.33.0, a latent has as many copies there as on the GPUs.
+    """
     on_gpu = _bytes_on_gpu(section, model, tp)
-    return on_gpu if on_gpu == _bytes_on_gpu(section, model, 1) else on_gpu * tp
+    is_shared = on_gpu == _bytes_on_gpu(section, model, 1)
+    return on_gpu if is_shared and VERSIONS[section.version].shares_latents else on_gpu * tp
 
 
 def _bytes_on_gpu(section: OffloadKeys, model: "ModelShape", tp: int) -> int:

@@ -100,7 +100,7 @@ class VllmSection(_SchedulerKeys):
     seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
     kv_offloading_size: Annotated[float, Bounds(gt=0, le=1_000_000)] | None = None
     """CPU memory for KV whose blocks leave the GPU (docs/explanation/offloading.md). Needs the
-    scenario's `model`. Each rank has as much. Version 0.33.0 alone. Without it: none, or
+    scenario's `model`. Each rank has as much. From version 0.19.0 on. Without it: none, or
     `kv_offloading.capacity_tokens`. Unit: GiB."""
     kv_offloading: Annotated[KvOffloading | None, NO_FLAG] = None
     """What is kept in CPU memory, and how fast copies are."""

@@ -10,6 +10,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheSpec,
+    KVCacheTensor,
     MambaSpec,
     SlidingWindowSpec,
 )
@@ -26,8 +27,13 @@ def cache_groups(config: Config) -> dict[str, Any]:
     groups = [group for group in given for _ in range(group.get("count", 1))]
     specs = [_spec(config, group) for group in groups]
     parts: dict[str, Any] = {
-        "kv_cache_groups": [KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
+        "kv_cache_groups": [KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)],
+        "kv_cache_tensors": [],
     }
+    if "offload" in config and _INTERVAL not in KVCacheConfig.__dataclass_fields__:
+        # Versions before 0.33.0 count tensors to find the size of a block.
+        size = specs[0].page_size_bytes * config["num_gpu_blocks"]
+        parts["kv_cache_tensors"] = [KVCacheTensor(size=size, shared_by=["layer0"])]
     if "offload" in config and config.get("speculation", {}).get("method") in _EAGLE:
         for group in parts["kv_cache_groups"]:
             # The drafter's layers are in it.

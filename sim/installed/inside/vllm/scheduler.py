@@ -51,7 +51,6 @@ def build_scheduler(
         vllm_config=whole,
         kv_cache_config=KVCacheConfig(
             num_blocks=config["num_gpu_blocks"],
-            kv_cache_tensors=[],
             **cache_groups(config),
         ),
         block_size=scheduler_block_size(config),
