@@ -1,7 +1,7 @@
 """The named cases of servers with KV in CPU memory."""
 
 from oracle.vllm.load import Load
-from oracle.vllm.named_case import NEW, Named
+from oracle.vllm.named_case import NEW, OLD, Named
 
 _ASYNC = {"async_scheduling": True}
 _TIGHT_BLOCKS = {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "max_num_seqs": 16}
@@ -27,6 +27,7 @@ _STORE = {
     "failed_write_share": 0.0,
     "seed": 3,
 }
+_OLD_MEMORY = {key: _MEMORY[key] for key in _MEMORY if key != "offload_prompt_only"}
 _FILES = {"type": "fs", "n_read_threads": 1, "n_write_threads": 1, "store": _STORE}
 # Chunks of 16 tokens of qwen2.5-0.5b; a store takes about twice the high mark.
 _PRESSURE = {
@@ -217,5 +218,49 @@ OFFLOAD_CASES = {
         | _TIGHT_BLOCKS,
         handover=(0.02, 0.0),
         versions=NEW,
+    ),
+    "offload_old": Named(
+        "Chunks are found when their request has ended, whose blocks stay until they are copied",
+        _SHARED,
+        {"offload": _OLD_MEMORY | {"num_chunks": 20, "copy_ns_per_block": 3_000_017}}
+        | {"num_gpu_blocks": 33, "max_num_seqs": 3},
+        versions=OLD,
+    ),
+    "offload_old_async": Named(
+        "ARC; chunks of two blocks that were looked up twice; preemption, clients who give up",
+        Load(
+            num_requests=60,
+            longest_prompt=60,
+            longest_output=60,
+            together=0.8,
+            sharing=0.5,
+            quoting=0.3,
+            repeating=0.3,
+            impatient=0.2,
+        ),
+        {
+            "offload": _OLD_MEMORY
+            | {"eviction_policy": "arc", "blocks_per_chunk": 2, "store_threshold": 2}
+            | {"num_chunks": 25, "copy_ns_per_block": 1_000_003}
+        }
+        | _ASYNC
+        | {"policy": "priority", "max_num_seqs": 4}
+        | _TIGHT_BLOCKS,
+        versions=OLD,
+    ),
+    "offload_old_drafts": Named(
+        "An EAGLE drafter: no chunk is left out; blocks for its drafts behind what was loaded",
+        _SHARED,
+        {
+            "offload": _OLD_MEMORY | {"num_chunks": 100},
+            "speculation": {
+                "method": "eagle",
+                "num_speculative_tokens": 3,
+                "by_position": [0.8, 0.7, 0.6],
+            },
+        }
+        | _ASYNC
+        | {"num_gpu_blocks": 40, "max_num_seqs": 4},
+        versions=OLD,
     ),
 }

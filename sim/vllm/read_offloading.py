@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.core.errors import shorten
+from sim.core.flags import plain_value
 from sim.family.section import is_valid
 from sim.vllm.launch_flags import CHUNK_TOKENS, OFFLOADING_CONNECTOR, OFFLOADING_KEYS
 from sim.vllm.section.scheduler import VllmSection
@@ -35,15 +36,23 @@ def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any], notes:
             return False
         values[_SIZE] = num_bytes / (1 << 30)
     keys = {key: extra[key] for key in OFFLOADING_KEYS if key in extra}
-    block_size = values.get("block_size", VllmSection.model_fields["block_size"].default)
-    chunk = extra.get(CHUNK_TOKENS)
-    if isinstance(chunk, int) and isinstance(block_size, int) and not chunk % block_size:
-        keys["blocks_per_chunk"] = chunk // block_size
+    if "blocks_per_chunk" not in keys and (per_chunk := _blocks_per_chunk(extra, values)):
+        keys["blocks_per_chunk"] = per_chunk
     if (tiers := take_tier(extra, notes)) is not None:
         keys["secondary_tiers"] = tiers
     if keys:
         values[_KEYS] = keys
     return True
+
+
+def _blocks_per_chunk(extra: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+    """Blocks of a chunk whose tokens are given; 0: they are not, or are no whole blocks."""
+    default = VllmSection.model_fields["block_size"].default
+    block_size = plain_value(str(values.get("block_size", default)))
+    num_tokens = extra.get(CHUNK_TOKENS)
+    if not (isinstance(num_tokens, int) and isinstance(block_size, int) and block_size > 0):
+        return 0
+    return 0 if num_tokens % block_size else num_tokens // block_size
 
 
 def leave_out_offloading(scheduler: dict[str, Any], notes: list[str]) -> None:

@@ -81,9 +81,20 @@ def test_tier_below_the_cpu_memory_of_a_server(paste, tiers, common, found, note
     assert note in err
 
 
-def test_kv_of_an_older_server_in_its_cpu_memory_is_left_out(paste):
-    server = "docker run vllm/vllm-openai:v0.19.0 --model Qwen/Qwen3-8B --kv-offloading-size 40"
+@pytest.mark.parametrize(
+    ("version", "found", "note"),
+    [
+        ("0.19.0", {"kv_offloading_size": 40, "kv_offloading": {"blocks_per_chunk": 3}}, ""),
+        ("0.14.0", {}, "--kv-offloading-size: not simulated with the other flags"),
+    ],
+)
+def test_kv_of_an_older_server_in_its_cpu_memory(paste, version, found, note):
+    """Before 0.33.0 the connector is told the tokens of a chunk, and not its blocks."""
+    config = json.dumps({"kv_connector_extra_config": {"block_size": 96}})
+    flags = f"--block-size 32 --kv-offloading-size 40 --kv-transfer-config '{config}'"
+    server = f"docker run vllm/vllm-openai:v{version} --model Qwen/Qwen3-8B {flags}"
     code, data, err = paste(CLIENT, server)
-    assert (code, data["scheduler"]["version"]) == (0, "0.19.0")
-    assert "kv_offloading_size" not in data["scheduler"]
-    assert "--kv-offloading-size: not simulated with the other flags" in err
+    assert (code, data["scheduler"]["version"]) == (0, version)
+    keys = {key: value for key, value in data["scheduler"].items() if "offloading" in key}
+    assert keys == found
+    assert note in err

@@ -30,6 +30,12 @@ CASE_OF_RULE = {
     "stops_at_junctions": "groups_states",
     "fences_blocks": "decode_server_fences",
     "reserves_for_loads": "decode_server_lost",
+    "ends_stores_by_copy": "offload_ranks",
+    "waits_for_stores": "offload",
+    "offers_by_admission": "offload_waits",
+    "counts_offers": "offload_arc",
+    "ranks_by_request": "offload",
+    "loads_behind_steps": "offload",
 }
 
 

@@ -69,11 +69,7 @@ class OffloadConnector(Connector):
         # States are stored when the KV memory hands them over.
         self._stored = [group for group in self._groups if not group.has_states]
         self._search = ChunkSearch(
-            self.host,
-            self._groups,
-            config.block_size,
-            settings.blocks_per_chunk,
-            self._num_left_out,
+            self.host, self._groups, self._block_size, settings.blocks_per_chunk, self._num_left_out
         )
         self._requests: dict[RequestBlocks, Offloaded] = {}
         # Those that have ended since the last decision, in order.
@@ -103,8 +99,10 @@ class OffloadConnector(Connector):
 
     @property
     def has_jobs(self) -> bool:
-        """Some copies have not ended, as far as the scheduler knows."""
-        return self._num_jobs > 0 or self.host.has_jobs
+        """The scheduler will hear of the end of some copies."""
+        if self._rules.ends_stores_by_copy:
+            return self._num_jobs > 0 or self.host.has_jobs
+        return any(state.is_heard_of for state in self._requests.values())
 
     @property
     def has_ended(self) -> bool:
@@ -270,8 +268,7 @@ class OffloadConnector(Connector):
     def _end_stores(self, victims: Iterable[VllmRequest]) -> None:
         """The step waits for the copies of those that it preempts: others may find their chunks."""
         for victim in victims:
-            jobs = self._requests[victim.kv].jobs
-            for job in sorted(jobs, key=lambda each: list(each.keys)):
+            for job in sorted(self._requests[victim.kv].jobs, key=lambda each: list(each.keys)):
                 self._stored_now(job)
                 job.keys = ()
 

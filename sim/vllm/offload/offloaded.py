@@ -36,6 +36,11 @@ class Offloaded:
         if offers_again:
             self.next_chunks = [0] * num_groups
 
+    @property
+    def is_heard_of(self) -> bool:
+        """Before version 0.33.0: it loads, or has ended, and some of its copies have not."""
+        return any(not job.is_store or self.num_tokens is not None for job in self.jobs)
+
 
 class Copied:
     """Copies that one decision begins, and for which its step waits.

@@ -56,7 +56,6 @@ class Offload:
         connector, copies = self.connector, self.copies
         tier = connector.host.tier
         self._has_read = tier is not None and tier.end_decision(now_ns)
-        self.goes_on = connector.has_jobs
         device_free_ns = self._device_free_ns
         copies.step_ended(device_free_ns)
         copied = connector.take_copied()
@@ -66,7 +65,9 @@ class Offload:
         if not launches:
             copies.step_ended(max(begins_ns, device_free_ns))
         ended = copies.ended(begins_ns)
-        if self._reports is not None:
+        if self._reports is None:
+            self.goes_on = connector.has_jobs
+        else:
             self._reports.decided(copied.stores)
             ended = self._reports.told(ended, copied.over, begins_ns)
             self.goes_on = bool(copied.over)

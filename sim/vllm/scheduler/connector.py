@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from sim.core.units import NS_PER_S
-from sim.engine.server_config import BOTH, Partner
+from sim.engine.server_config import Partner
 from sim.engine.store import Store
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
@@ -77,8 +77,7 @@ class KvLoads:
         orphans: by rid, blocks of requests that have ended while their KV was on its way, or is
             copied to CPU memory, and the tokens in them.
         may_wait_for_ever: a prompt that takes nearly the whole pool never gets blocks beside those
-            of its first step with drafts, until its client gives up (vLLM's, too). Before version
-            0.33.0: what was loaded from CPU memory may leave no room for the rest of any prompt.
+            of its first step with drafts, until its client gives up (vLLM's, too).
         started: requests whose transfer begins with this decision, with the tokens found here.
         has_chunk: requests with a chunk of their prompt in this decision. vLLM does not count it as
             computed before the decision ends.
@@ -100,7 +99,7 @@ class KvLoads:
         self._num_ahead = 0
         if drafting.num_tokens:
             self._num_ahead = 1 + drafting.num_tokens + drafting.lookahead
-        self.may_wait_for_ever = self._num_ahead > 0 if self._reserves else config.role == BOTH
+        self.may_wait_for_ever = self._reserves and self._num_ahead > 0
         # Requests with chunks of their prompts to come; those that
         # load need more blocks with drafts, and with states.
         self._prefilling: set[VllmRequest] = set()

@@ -16,7 +16,6 @@ The parts of a decision:
 
 from collections.abc import Iterable, Sequence
 
-from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import Span
@@ -242,9 +241,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
         if self.connector.waits or decision.preempted or not (self.admitted or self.num_waiting):
             return None
-        raise InvariantError(
-            f"{self.num_waiting} requests wait and {len(self.admitted)} run, but none gets a token"
-        )
+        self._admission.raise_if_stuck(len(self.admitted))
+        return None
 
     # ---- results -------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from sim.core.errors import InputError, InvariantError
 from sim.core.request import Status
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
@@ -217,6 +218,28 @@ class WaitingPass:
             each.seq_len and (each.rid not in loads.loading or each.rid in loads.ended)
             for each in holding
         )
+
+    def raise_if_stuck(self, num_running: int) -> None:
+        """No request gets a token, although nothing is under way: find out whether that may be.
+
+        Before version 0.33.0 the blocks of requests that were loaded from CPU memory may leave no
+        room for the rest of any prompt. Then some client has to give up.
+
+        Raises:
+            InputError: none will.
+            InvariantError: it must not be.
+        """
+        waiting = [*self.holding.all(), *self.waiting.all()]
+        is_usual = not (num_running or self._config.rules.reserves_for_loads)
+        if not (is_usual and any(request.seq_len for request in waiting)):
+            what = f"{len(waiting)} requests wait and {num_running} run"
+            raise InvariantError(f"{what}, but none gets a token")
+        if all(request.spec.gives_up_ns is None for request in waiting):
+            raise InputError(
+                f"vLLM {self._config.version} keeps {len(waiting)} requests waiting for ever: what"
+                " was loaded from CPU memory leaves no room for the rest of any prompt",
+                key=("scheduler", "version"),
+            )
 
     # ---- one request ---------------------------------------------------------------------------
 

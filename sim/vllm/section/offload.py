@@ -157,7 +157,7 @@ def _check_old(section: OffloadKeys, given: str) -> None:
         )
     for key in ("offload_prompt_only", *_BUDGETS, "secondary_tiers"):
         if getattr(section.kv_offloading, key, None) is not None:
-            raise KeysError(f"vLLM {section.version} has no {key}", _KEYS, "version")
+            raise KeysError(f"vLLM {section.version} has no {_KEYS}.{key}", _KEYS, "version")
 
 
 def _check_groups(section: OffloadKeys, given: str) -> None:

@@ -1,8 +1,9 @@
 """When copies between the GPU and CPU memory begin and end: 10 ns for a block."""
 
 from sim.engine.request import OutputTokens
-from sim.vllm.offload.copies import Copies, Job
+from sim.vllm.offload.copies import Copies, Job, StoreReports
 from sim.vllm.request import RequestBlocks, VllmRequest
+from sim.vllm.version_rules import VERSIONS
 from tests.support.workloads import scripted
 
 SPEC = scripted("a", (1, 9), output=1).spec
@@ -50,3 +51,21 @@ def test_step_waits_for_copies_of_blocks_that_it_overwrites():
     begin(copies, 0, stores=[old])
     assert begin(copies, 10, stores=[new, other], awaited={old, new}, device_free_ns=20) == 90
     assert (old.end_ns, new.end_ns, other.end_ns) == (70, 90, 0)
+
+
+def test_old_load_begins_with_the_step_decided_with_it():
+    copies, load = Copies(10.0, VERSIONS["0.19.0"]), job(3, is_store=False)
+    begin(copies, 100, loads=[load], device_free_ns=140)
+    assert (load.end_ns, copies.has_unsubmitted) == (130, False)
+
+
+def test_old_workers_tell_of_stores_when_their_request_has_ended():
+    """Of all of them at once; and of loads in any case."""
+    reports, stores, load = StoreReports(), [job(1), job(2)], job(1, is_store=False)
+    for each, end_ns in zip(stores, (10, 30), strict=True):
+        each.end_ns = end_ns
+    reports.decided(stores)
+    assert reports.told([load, stores[0]], (), 10) == [load]
+    assert reports.told((), [REQUEST], 20) == []
+    assert reports.told([stores[1]], (), 30) == stores
+    assert reports.told((), [REQUEST], 40) == []

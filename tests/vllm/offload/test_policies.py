@@ -5,6 +5,7 @@ import pytest
 from sim.vllm.offload.host_memory import HostMemory
 from sim.vllm.offload.policies import Access, ChunkKey
 from sim.vllm.offload.settings import OffloadSettings
+from sim.vllm.version_rules import VERSIONS
 
 
 def keys(name, num_chunks):
@@ -119,3 +120,55 @@ def test_arc_does_not_count_what_a_request_loads_of_its_own():
     host.request_ended(stored(host, b))
     stored(host, keys(3, 1))
     assert there(host, [*a, *b]) == [False, True]
+
+
+def old_memory(num_chunks, **settings):
+    """Of version 0.19.0."""
+    return HostMemory(OffloadSettings(num_chunks=num_chunks, **settings), rules=VERSIONS["0.19.0"])
+
+
+def store_in_old(host, offered):
+    """A request offers chunks, which are copied then; it is over."""
+    new = host.store(offered, Access())
+    host.use(offered)
+    host.stored(new, Access())
+
+
+def test_old_lru_drops_what_was_used_least_recently_by_any_request():
+    host = old_memory(4)
+    a, b = keys(1, 2), keys(2, 2)
+    store_in_old(host, a)
+    store_in_old(host, b)
+    host.use(a)
+    store_in_old(host, keys(3, 3))
+    assert there(host, [*a, *b]) == [True, False, False, False]
+
+
+def test_old_threshold_stores_what_was_looked_up_often_enough():
+    """The chunks behind what the GPU has; what was offered does not count."""
+    host = old_memory(9, store_threshold=2)
+    a = keys(1, 3)
+    for _ in range(2):
+        host.use(a, num_sought=2)
+        host.use(a)
+    assert host.store(a, Access()) == a[1:]
+
+
+def test_old_arc_takes_nothing_from_the_list_that_should_be_longer():
+    """A chunk that came back raises the target of a list; the other one has nothing to give."""
+    host = old_memory(2, eviction_policy="arc")
+    a, b, c = (keys(name, 1) for name in (1, 2, 3))
+    for chunks in (a, b, c):
+        store_in_old(host, chunks)
+    assert there(host, [*a, *b, *c]) == [False, True, True]
+    host.use(a)
+    assert host._policy.target == 1
+    host.use(c)
+    assert host.store(a, Access()) == a
+    assert there(host, [*b, *c]) == [False, True]
+    host.use(b)
+    assert host._policy.target == 2
+    host.load(c, Access())
+    assert host.store(b, Access()) is None
+    host.loaded(c)
+    assert host.store(b, Access()) == b

@@ -42,6 +42,17 @@ def test_bytes_are_chunks_of_the_model():
         assert found.copy_ns_per_token == 131_072 / tp / 50
 
 
+def test_each_gpu_has_its_own_copy_of_a_latent_in_older_versions():
+    """DeepSeek-V2-Lite: 31,104 bytes a token on each of two GPUs; older chunks fill no pages."""
+    keys, where = "kv_offloading_size: 8", "model: deepseek-ai/DeepSeek-V2-Lite"
+    latency = "{kind: roofline, tp: 2}"
+    num_bytes = 16 * 31_104
+    for version, size in (("0.19.0", 2 * num_bytes), ("0.33.0", -(-num_bytes // 4096) * 4096)):
+        found = _settings(f"version: {version}, {keys}", f"{where}\nhardware: h100-sxm", latency)
+        assert found.num_chunks == 8 * 2**30 // size
+        assert found.offload_prompt_only == (version == "0.33.0")
+
+
 def test_a_chunk_holds_the_layers_of_a_group():
     """GPT-OSS-20B: 12 of its 24 layers, 2,048 bytes a token each."""
     keys = "kv_offloading_size: 8, kv_cache_groups: model, max_num_batched_tokens: 128"
@@ -86,7 +97,25 @@ def test_tokens_need_no_model():
             "",
             "sync_load_budget_bytes and sync_load_budget_tokens set the same: give one of them",
         ),
-        (f"version: 0.19.0, {_TOKENS}", "", "kv_offloading of vLLM 0.19.0 is not simulated"),
+        (f"version: 0.14.0, {_TOKENS}", "", "kv_offloading of vLLM 0.14.0 is not simulated"),
+        (
+            f"version: 0.19.0, {_TOKENS}, {_WINDOWS}",
+            "",
+            "vLLM 0.19.0 turns groups of layers off with a KV connector",
+        ),
+        *(
+            (
+                f"version: 0.19.0, {_TOKENS[:-1]}, {key}: {value}}}",
+                "",
+                f"vLLM 0.19.0 has no kv_offloading.{key}",
+            )
+            for key, value in (
+                ("offload_prompt_only", "true"),
+                ("sync_load_budget_bytes", "9"),
+                ("sync_load_budget_tokens", "9"),
+                ("secondary_tiers", "[{type: fs}]"),
+            )
+        ),
         (
             f"{_TOKENS}, {_WINDOWS}, {_DRAFTS}",
             "",

@@ -1,5 +1,8 @@
 """A server with KV in CPU memory, as its clients see it."""
 
+import pytest
+
+from sim.core.errors import InputError
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.settings import OffloadSettings
 from sim.workload.workload import listed
@@ -66,3 +69,37 @@ def test_a_step_waits_for_loads_within_its_budget():
         last = served.steps[-1]
         assert (last["prefill"], last["loaded"]) == ([["b", 64, 10]], [["b", 64]])
         assert last["t_start_ns"] == SECOND + 64_000
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_old_server_hears_of_copies_when_it_has_requests_again(is_busy):
+    """It keeps the blocks of a request until then, and its chunks are not found."""
+    slow = OffloadSettings(num_chunks=9, offload_prompt_only=False, copy_ns_per_token=1e6)
+    requests = [
+        scripted("a", PROMPT, output=2),
+        scripted("b", (2, 30), output=1, arrival_ns=SECOND),
+        scripted("c", PROMPT, output=1, arrival_ns=2 * SECOND),
+    ]
+    if not is_busy:
+        del requests[1]
+    settings = {"num_gpu_blocks": 17, "enable_prefix_caching": False, "version": "0.19.0"}
+    served = run(*requests, offload=slow, **settings)
+    step = next(step for step in served.steps if step["t_start_ns"] >= SECOND)
+    assert step["free"] == (16 - 5 - (2 if is_busy else 4)) * 16
+    found = served.request("c")["host_cached_tokens"]
+    assert found == (63 if is_busy else 0)
+
+
+def test_requests_that_were_loaded_may_keep_each_other_waiting():
+    """Each of two has three of its blocks, and two are free. The first one lacks four."""
+    offload = OffloadSettings(num_chunks=9, offload_prompt_only=False, copy_ns_per_token=1000.0)
+    requests = [
+        scripted("a", (1, 48), output=2),
+        scripted("b", (2, 48), output=2, arrival_ns=SECOND),
+        scripted("c", (1, 48), (3, 63), output=1, arrival_ns=2 * SECOND),
+        scripted("d", (2, 48), (4, 31), output=1, arrival_ns=2 * SECOND),
+    ]
+    settings = {"num_gpu_blocks": 9, "enable_prefix_caching": False}
+    run(*requests, offload=offload, **settings)
+    with pytest.raises(InputError, match="keeps 2 requests waiting for ever"):
+        run(*requests, offload=offload, version="0.19.0", **settings)
