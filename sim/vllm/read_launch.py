@@ -109,6 +109,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     model = only_model(values, read)
     _refuse_pooling(values)
     formats, notes = quantization_of(values)
+    check_backend(values, command.variables, notes)
     roles = _take_roles(values, notes)
     parallel = _take_parallel(values, notes)
     if values.pop("disable_hybrid_kv_cache_manager", False):
@@ -137,7 +138,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     # The budget comes first in the scenario, because other settings are limited by it.
     first = {key: scheduler[key] for key in ("version",) if key in scheduler}
     scheduler = {"family": "vllm", **first, **sizes, **scheduler}
-    leave_out_offloading(scheduler, notes)
+    leave_out_offloading(scheduler, roles, notes)
     host = "vllm-async" if scheduler.get("async_scheduling", not looks_up) else "vllm-sync"
     return ServerSettings(
         model, scheduler, parallel, 1, formats, host,
@@ -321,7 +322,6 @@ def _method(given: Mapping[str, Any]) -> object:
 
 def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
     """Take `kv_transfer_config` out of the values. With kv_both, a proxy says who does what."""
-    check_backend(values, notes)
     if (text := values.pop("kv_transfer_config", None)) is None:
         return (BOTH,)
     given = _json_object(text, "--kv-transfer-config")

@@ -1,25 +1,34 @@
 """Reads what a launch command of vLLM says of KV in CPU memory."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sim.core.errors import shorten
 from sim.core.flags import plain_value
+from sim.engine.server_config import BOTH
 from sim.family.section import is_valid
 from sim.vllm.launch_flags import CHUNK_TOKENS, OFFLOADING_CONNECTOR, OFFLOADING_KEYS
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.tier_flags import take_tier
+from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _SIZE, _KEYS = "kv_offloading_size", "kv_offloading"
 _BYTES = "cpu_bytes_to_use"
+# `_post_init_kv_transfer_config` of config/vllm.py, versions 0.19.0 and 0.33.0.
+_SIMPLE = "VLLM_USE_SIMPLE_KV_OFFLOAD"
 
 
-def check_backend(values: dict[str, Any], notes: list[str]) -> None:
-    """Take `kv_offloading_backend` out of the values; another one than vLLM's own has no size."""
+def check_backend(values: dict[str, Any], variables: Mapping[str, str], notes: list[str]) -> None:
+    """Take `kv_offloading_backend` out of the values; others than OffloadingConnector have no size.
+
+    `variables`: those of the environment, one of which chooses the connector, too.
+    """
     backend = values.pop("kv_offloading_backend", "native")
     if backend != "native":
         values.pop(_SIZE, None)
         notes.append(f"--kv-offloading-backend {shorten(str(backend))}: not simulated")
+    elif variables.get(_SIMPLE, "0") != "0" and values.pop(_SIZE, None) is not None:
+        notes.append(f"{_SIMPLE}: SimpleCPUOffloadConnector is not simulated")
 
 
 def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any], notes: list[str]) -> bool:
@@ -55,12 +64,16 @@ def _blocks_per_chunk(extra: Mapping[str, Any], values: Mapping[str, Any]) -> in
     return 0 if num_tokens % block_size else num_tokens // block_size
 
 
-def leave_out_offloading(scheduler: dict[str, Any], notes: list[str]) -> None:
+def leave_out_offloading(
+    scheduler: dict[str, Any], roles: Collection[str], notes: list[str]
+) -> None:
     """Drop the keys if CPU memory is not simulated with the other flags, or in this version."""
     if _SIZE not in scheduler:
         return
     without = {key: value for key, value in scheduler.items() if key not in (_SIZE, _KEYS)}
-    if is_valid(VllmSection, without) and not is_valid(VllmSection, scheduler):
+    rules = VERSIONS[str(scheduler.get("version", NEWEST))]
+    is_refused = not (rules.offloads_parts or BOTH in roles)
+    if is_refused or (is_valid(VllmSection, without) and not is_valid(VllmSection, scheduler)):
         scheduler.pop(_SIZE)
         scheduler.pop(_KEYS, None)
         notes.append("--kv-offloading-size: not simulated with the other flags")

@@ -98,3 +98,10 @@ def test_kv_of_an_older_server_in_its_cpu_memory(paste, version, found, note):
     keys = {key: value for key, value in data["scheduler"].items() if "offloading" in key}
     assert keys == found
     assert note in err
+
+
+def test_other_connector_of_the_environment_is_not_simulated(paste):
+    server = "VLLM_USE_SIMPLE_KV_OFFLOAD=1 vllm serve Qwen/Qwen3-8B --kv-offloading-size 40"
+    code, data, err = paste(CLIENT, server)
+    assert (code, "kv_offloading_size" in data["scheduler"]) == (0, False)
+    assert "VLLM_USE_SIMPLE_KV_OFFLOAD: SimpleCPUOffloadConnector is not simulated" in err

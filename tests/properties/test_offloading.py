@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sim.core.errors import InputError
 from sim.engine.store import StoreSettings
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.settings import OffloadSettings, PressureSettings, TierSettings
@@ -30,8 +31,8 @@ def offload_settings(draw):
     )
 
 
-def run(scenario, **changed):
-    config = replace(scenario.config, version="0.33.0", **changed)
+def run(scenario, version="0.33.0", **changed):
+    config = replace(scenario.config, version=version, **changed)
     return serve(scenario.workload, config, scenario.latencies(), check=True)
 
 
@@ -42,6 +43,24 @@ def test_offloading_keeps_every_invariant_and_serves_everybody(scenario, setting
     assert served.num_ended == len(served.log.requests.rid)
     room = settings.num_chunks * settings.blocks_per_chunk * scenario.config.block_size
     assert all(0 <= step["host_used"] <= room for step in served.steps)
+
+
+@given(random_scenarios(vllm_configs(), impatient=True), offload_settings())
+def test_old_offloading_keeps_every_invariant_and_serves_everybody(scenario, settings):
+    """Blocks of requests that have ended are kept while they are copied, and are freed then.
+
+    Unless what was loaded leaves no room: then vLLM serves nobody, either.
+    """
+    settings = replace(settings, offload_prompt_only=False, sync_load_tokens=0)
+    lacking = {"long_prefill_token_threshold_adaptive": False}
+    try:
+        served = run(scenario, version="0.19.0", offload=settings, **lacking)
+    except InputError as error:
+        reason = str(error)
+    else:
+        reason = ""
+        assert served.num_ended == len(served.log.requests.rid)
+    assert not reason or "waiting for ever" in reason
 
 
 @given(grouped(), offload_settings())

@@ -72,6 +72,10 @@ def test_launch_of_cpu_memory_gives_what_the_connector_is_told():
     wanted = """{"kv_connector_extra_config":{"eviction_policy":"arc","blocks_per_chunk":4}}"""
     assert extra == f"--kv-transfer-config '{wanted}'"
     assert launched(kv_offloading_size=8, kv_offloading={}).flags == (*ALWAYS, size)
+    # Before 0.33.0: 4 blocks of 16 tokens.
+    extra = launched(**keys, version="0.19.0").flags[-1]
+    wanted = """{"kv_connector_extra_config":{"eviction_policy":"arc","block_size":64}}"""
+    assert extra == f"--kv-transfer-config '{wanted}'"
 
 
 @pytest.mark.parametrize(
@@ -184,3 +188,15 @@ def test_launch_of_a_role_has_cpu_memory_as_a_second_connector():
     assert found is not None
     assert found.roles == ("decode",)
     assert {key: found.scheduler[key] for key in memory} == memory
+
+
+@pytest.mark.parametrize(("version", "is_read"), [("0.19.0", False), ("0.33.0", True)])
+def test_cpu_memory_of_an_older_server_of_a_role_is_left_out(version, is_read):
+    section = VllmSection.model_validate({"family": "vllm", "kv_offloading_size": 8})
+    words = ["docker", "run", f"vllm/vllm-openai:v{version}", "--model", "Qwen/Qwen3-8B"]
+    words += shlex.split(vllm_role(section, "prefill"))
+    found = read_vllm_launch(Command({}, words), "h100_sxm")
+    assert found is not None
+    assert found.roles == ("prefill",)
+    assert ("kv_offloading_size" in found.scheduler) == is_read
+    assert any("--kv-offloading-size" in note for note in found.notes) != is_read

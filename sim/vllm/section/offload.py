@@ -48,7 +48,8 @@ class KvOffloading(StrictModel):
     blocks_per_chunk: int = Field(default=1, ge=1, le=4096)
     """Blocks that are stored and loaded together. Unit: blocks."""
     store_threshold: int = Field(default=0, ge=0, le=2**31 - 1)
-    """How often a chunk must be offered before it is stored. Below 2: once. Unit: offers."""
+    """How often a chunk must be offered before it is stored; before version 0.33.0: looked up.
+    Below 2: it is stored at once. Unit: offers."""
     offload_prompt_only: bool | None = None
     """Chunks with output tokens are not stored. Without it: from version 0.33.0 on. Older versions
     do not have it, and store them."""
