@@ -96,12 +96,14 @@ class RadixCache(RadixTree):
         rest = pages
         key: ChildKey | None = None
         while node.end < len(token_ids) and node.children:
-            self._key_only_child(node)
-            key = self.child_key(token_ids, node.end)
-            child = node.children.get(key)
+            child = self.child_in_stream(node, token_ids)
             if child is None:
-                break
-            key = None
+                self._key_only_child(node)
+                key = self.child_key(token_ids, node.end)
+                child = node.children.get(key)
+                if child is None:
+                    break
+                key = None
             self.use(child)
             num_tokens = self.num_common_tokens(child, token_ids, node.end, len(token_ids))
             node = child
@@ -169,8 +171,7 @@ class RadixCache(RadixTree):
         """Split a node; returns the new upper part. The old object becomes the lower part."""
         if self._host is not None and not node.on_device:
             return self._host.split_evicted(node, num_tokens)
-        if self._parts:  # They split nodes that were never looked for.
-            self._key_only_child(node.required_parent())
+        self._key_only_child(node.required_parent())
         upper = self.cut_tokens(node, num_tokens)
         upper.pages, node.pages = node.pages.split(num_tokens // self._page_size)
         upper.required_parent().children[upper.key] = upper

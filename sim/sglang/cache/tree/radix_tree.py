@@ -12,6 +12,8 @@ from sim.sglang.cache.tree.radix_node import ChildKey, LeafQueue, MatchEnd, Pref
 # Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
 # each node gets a tick of its own.
 _DEEPEST_PATH = 1 << 24
+# With more children, a page's tokens are made sooner than all of them are compared.
+_FEW_CHILDREN = 4
 
 
 class RadixTree(PrefixCache):
@@ -54,8 +56,7 @@ class RadixTree(PrefixCache):
                 raise InvariantError("the root was evicted")
             node = node.parent
         while node.end < limit and node.children:
-            self._key_only_child(node)
-            child = node.children.get(self.child_key(token_ids, node.end))
+            child = self._child_on_device(node, token_ids)
             if child is None:
                 break
             num_tokens = self.num_common_tokens(child, token_ids, node.end, limit)
@@ -98,13 +99,38 @@ class RadixTree(PrefixCache):
 
     def find_child(self, node: RadixNode, token_ids: TokenSequence) -> RadixNode | None:
         """The child, on the device or in host memory, that begins with the tokens after `node`."""
-        child = None
-        if node.children:
-            self._key_only_child(node)
-            child = node.children.get(self.child_key(token_ids, node.end))
+        child = self._child_on_device(node, token_ids) if node.children else None
         if child is None and self._host is not None and node.host.children:
             child = node.host.children.get(self.child_key(token_ids, node.end))
         return child
+
+    def _child_on_device(self, node: RadixNode, token_ids: TokenSequence) -> RadixNode | None:
+        child = self.child_in_stream(node, token_ids)
+        if child is not None:
+            return child
+        self._key_only_child(node)
+        return node.children.get(self.child_key(token_ids, node.end))
+
+    def child_in_stream(self, node: RadixNode, token_ids: TokenSequence) -> RadixNode | None:
+        """The child whose first page is at the same place of a stream as the tokens after `node`.
+
+        It saves making the page's tokens. None: another child may have these tokens all the same.
+        """
+        page_size = self._page_size
+        if page_size == 1 or len(node.children) > _FEW_CHILDREN:
+            return None
+        if not isinstance(token_ids, LazyTokens) or node.end >= len(token_ids):
+            return None
+        seed, index, num_left = token_ids.stream_at(node.end)
+        if num_left < page_size:
+            return None
+        for child in node.children.values():
+            child_ids = child.token_ids
+            if isinstance(child_ids, LazyTokens):
+                child_seed, child_index, num_left = child_ids.stream_at(0)
+                if child_seed == seed and child_index == index and num_left >= page_size:
+                    return child
+        return None
 
     def child_key(self, token_ids: TokenSequence, start: int) -> ChildKey:
         """The key under which a parent finds the child whose tokens begin at `start`."""
