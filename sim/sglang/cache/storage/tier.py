@@ -166,9 +166,8 @@ class StorageTier(LowerStorage):
     ) -> list[int]:
         """The keys of a request's pages from `start` on, which follow a node.
 
-        Nodes of the prefix on the device without a copy are not counted, so under write-back with
-        parts, it may seem to end before that node. Then SGLang looks for pages that are in no
-        prompt, and the store has none of them.
+        Nodes without a copy are not counted. So under write-back with parts, the prefix may seem to
+        end before that node: SGLang then looks for pages of no prompt, which no store has.
         """
         end = start + num_pages * self._host.page_size
         keys = self._keys.after(anchor, self._tokens(request)[start:end], start)
