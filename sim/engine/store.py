@@ -6,6 +6,7 @@ operation finds, and changes, what the store keeps when it ends.
 """
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -150,8 +151,9 @@ class Store:
         # Of servers that have got something to do since time last went on: places in `starters`.
         self._asking: set[int] = set()
         self.listeners: list[CacheListener] = []
-        # The sizes of the pages by their keys, and their sum.
-        self._sizes: dict[int, int] = {}
+        # The sizes of the pages by their keys, used least recently first, and their sum. The oldest
+        # key of a plain dictionary is found slowly after many others were deleted.
+        self._sizes: OrderedDict[int, int] = OrderedDict()
         self._used = 0
         self._draw = draw
         # When latencies end, a number that keeps their order, the job, and where it goes on.
@@ -313,6 +315,7 @@ class Store:
         gone: list[int] = []
         capacity = self.settings.capacity_pages
         while capacity is not None and self._used > capacity * WHOLE_PAGE and self._sizes:
-            gone.append(next(iter(self._sizes)))
-            self._used -= self._sizes.pop(gone[-1])
+            key, size = self._sizes.popitem(last=False)
+            gone.append(key)
+            self._used -= size
         return gone

@@ -1,6 +1,6 @@
 """What a router knows of the replicas' caches: from their events, and from what it has sent."""
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
@@ -77,7 +77,7 @@ class SentBlocks:
         self._ttl_ns = _FOR_EVER_NS if ttl_ns is None else ttl_ns
         self._most_blocks: dict[int, int] = {}
         # By replica: key -> when it was sent last, the earliest first.
-        self._sent_ns: dict[int, dict[int, int]] = {}
+        self._sent_ns: dict[int, OrderedDict[int, int]] = {}
 
     def limit(self, replica: int, most_blocks: int) -> None:
         """Remember no more blocks of this replica. Without a limit: any number."""
@@ -85,13 +85,13 @@ class SentBlocks:
 
     def sent(self, keys: Sequence[int], replica: int, now_ns: int) -> None:
         """A prompt is sent to a replica."""
-        sent_ns = self._sent_ns.setdefault(replica, {})
+        sent_ns = self._sent_ns.setdefault(replica, OrderedDict())
         for key in reversed(keys):
             sent_ns.pop(key, None)
             sent_ns[key] = now_ns
         num_more = len(sent_ns) - self._most_blocks.get(replica, len(sent_ns))
         for _ in range(num_more):
-            del sent_ns[next(iter(sent_ns))]
+            sent_ns.popitem(last=False)
 
     def held(self, replica: int, now_ns: int) -> AbstractSet[int]:
         """The blocks that a replica is thought to have now."""
