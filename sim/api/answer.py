@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What a client asks for; None: the server's default.
+    """How a client wants tokens chosen, and where its answer ends; None: the server's default.
 
     Attributes:
         temperature: divides the logits; 0: always the most likely token.
@@ -82,6 +82,7 @@ class RefusedError(Exception):
     """A server does not take a request.
 
     Attributes:
+        status: the HTTP status.
         reason: a sentence for the client.
     """
 

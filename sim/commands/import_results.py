@@ -26,7 +26,7 @@ from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions
 # To recognise a format by its JSON keys, this many characters at the beginning of a file are read.
 _NUM_SNIFFED_CHARS = 1 << 18
 _KEY = re.compile(r'"(\w+)"\s*:', re.ASCII)
-# How logs of servers begin that have no requests.
+# What is only in servers' logs, and what to say of such a log if it has no requests.
 _COMMAND_HINT = "simulate import makes a scenario of its server"
 _SERVER_LOGS = {
     "server_args=ServerArgs(": (
@@ -76,9 +76,9 @@ def is_server_log(path: Path) -> bool:
 
 
 def _refuse_server_log(path: Path) -> None:
-    """Say what a server's log lacks, if the file is one without requests.
+    """Raise InputError, which says what is missing, if the file is a server's log.
 
-    Raises InputError: it is.
+    It has no requests, or it would have been recognised.
     """
     if path.is_dir():
         return

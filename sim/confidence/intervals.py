@@ -80,8 +80,8 @@ class Calibration(NamedTuple):
     Attributes:
         level_pct: percentage of the measured servers that are inside of their intervals.
         nearness: how distances between servers are computed.
-        bounds: `low`, `expected` and `high` of each metric, by what is lacking. What is not among
-            it may not be lacking: too few servers were measured to tell.
+        bounds: `low`, `expected` and `high` of each metric, by what is lacking (a key of LACKS). A
+            key is left out if too few servers were measured to tell; then there is no interval.
         reach: the distance at which a server is not near any more, by what is lacking.
     """
 
@@ -126,7 +126,7 @@ def spread_of(
     """The weighted median error of these rows, and the mean distance of errors from it.
 
     `distance` is that of each server from the point, `rows` says which of them count; shape [rows].
-    `nearness` is the assumed spread.
+    `nearness` has the assumed spread.
     """
     weights = np.exp(-distance[rows])
     errors = servers.errors[rows]
@@ -268,16 +268,16 @@ _NO_LOAD = MeanLoad(math.nan, math.nan, math.nan)
 
 def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
     """See `sim.confidence.confidence.confidence_of`; empty if nothing near was measured."""
-    is_apart = bool(loaded.pools)
-    replicas = 1 if is_apart else summary.get("mean_replicas") or loaded.scenario.replicas
+    is_disaggregated = bool(loaded.pools)
+    replicas = 1 if is_disaggregated else summary.get("mean_replicas") or loaded.scenario.replicas
     point = _point_of(loaded, MeanLoad(**load_of(summary, replicas)))
     if point is None:
         return {}
-    servers = measured_servers(disaggregated=is_apart)
-    chosen = calibration(disaggregated=is_apart)
+    servers = measured_servers(disaggregated=is_disaggregated)
+    chosen = calibration(disaggregated=is_disaggregated)
     # Of disaggregated servers each engine had one version and one architecture: nobody knows what
     # others change.
-    rows = servers.with_the(point, *(["version", "architecture"] if is_apart else []))
+    rows = servers.with_the(point, *(["version", "architecture"] if is_disaggregated else []))
     distance = distances(servers, point, chosen.nearness)
     lacks = lacking(servers, point, distance, rows, chosen.reach)
     if lacks is None:

@@ -61,7 +61,7 @@ class LiveLog(SimulationLog):
     """The log of live servers; it notes whose tokens the latest steps made.
 
     Attributes:
-        numbers: of the server or rank that gives each request its output, by rid.
+        numbers: by rid, the number of the server or rank that gives a request its output.
         num_steps: how many of the latest steps gave each request a token, by rid.
         received_rids: requests whose KV has come from a prefill server, and that have no token yet.
         ended: records of the requests that have just ended.
@@ -215,7 +215,7 @@ class LiveServers:
             for rid, num_steps in counts.items():
                 request = self._live_request(rid)
                 if request is not None:
-                    # If the next step leaves a row out, its token in flight is counted already.
+                    # `num_generated` may count a token in flight: the next step leaves the row out.
                     most = self._num_told.get(rid, 0) + num_steps * self._most_a_step
                     self._tell_of_tokens(rid, min(request.num_generated, most))
         if log.received_rids:

@@ -95,8 +95,8 @@ class Servers(NamedTuple):
     Attributes:
         config: the settings of every server, or of every rank.
         latencies: of each replica: one latency model, because a model may have state; or a tuple
-            with one for each of its ranks, of which every replica has as many. Ranks of a replica
-            step together. With `config.micro_batches` above 1 it must be a `StagedLatency`.
+            with one for each of its ranks, which step together. All replicas have equal numbers of
+            ranks. With `config.micro_batches` above 1 it must be a `StagedLatency`.
         host: what a request passes before a scheduler can see it. None: nothing.
         num_front_ends: processes of each server's front end, if there is a `host`.
         first: number of the first server or rank in the log; those of other pools come before.
@@ -214,7 +214,7 @@ class _Maker(NamedTuple):
         return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
 
     def _engine(self, store: Store | None = None) -> tuple[EngineCore, ScriptedExecutor]:
-        """An engine; `store`: that of its group, if other ranks of it are made."""
+        """An engine; `store`: that of the ranks of its group that were made before."""
         executor = build_executor(self.config)
         page_size = self.config.page_size
         pool = self.pool(self.config.pool_tokens // page_size, page_size)

@@ -72,8 +72,9 @@ _FRAMES_OF_RANK = 30
 class Meeting(RankTalk):
     """The ranks of a group, which decide a step together.
 
-    A rank that asks the others lets them decide before it goes on, so one after another they stand
-    in the middle of their decisions; the last one knows what all have told.
+    A rank may need to know in the middle of its decision what the others tell (`gather`). Then the
+    next rank begins to decide, inside this call, and so on. The last one finds that all have told,
+    and goes on; then the one before it, back to the first.
     """
 
     def __init__(self, engines: Sequence[EngineCore]) -> None:

@@ -83,7 +83,7 @@ def load_family(name: str, folder: Path) -> Family:
     before, family = _LOADED.get(name, (source, None))
     if before != source:
         raise InputError(f"another {name} is loaded already, from {before}", key=_KEY)
-    # Again, if it is loaded: the command may have been told to run none.
+    # Also if it is loaded already: this raises if the command may not run the user's code.
     loaded = load_class(UserClass(kind=name), _KIND, key=_KEY, folder=folder)
     if family is not None:
         return family

@@ -22,15 +22,19 @@ from sim.installed.process import EngineServer
 # Requests may preempt each other for ever: the run ends after this number of decisions that preempt
 # some, if no request has got a token since.
 _MOST_PREEMPTING = 3_000
-# After this number of passes that launch nothing an idle server is stuck: if the engine says that
-# the next pass may differ from the last, and if it does not.
+# An idle server is stuck after this number of passes that launch nothing: the first if the engine
+# says that the next pass may differ from the last, else the second.
 _MOST_PASSES, _MOST_SETTLED_PASSES = 3_000, 3
 
 Answer = dict[str, Any]
 
 
 class EngineMemory(KVMemory):
-    """The engine's KV pool, of which only numbers are known."""
+    """The engine's KV pool, of which only numbers are known.
+
+    Attributes:
+        told: free tokens and evictable tokens, as the engine said last.
+    """
 
     def __init__(self, page_size: int, num_pages: int) -> None:
         self.page_size = page_size

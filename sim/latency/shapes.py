@@ -57,7 +57,8 @@ class Attention:
             query attends to all keys.
         index_bytes: kept bytes of the index for each token.
         index_pair_flops: operations of the index for each pair of a query and a key.
-        quantised_bytes: kept bytes of a token if its elements have 8 bits and some parts more.
+        quantised_bytes: kept bytes of a token in a cache with elements of 8 bits, if some of them
+            keep more bits there. None: all have 8.
         state_elements: elements of the state that linear attention keeps for each sequence, however
             long.
         state_element_bytes: size of such an element.
@@ -243,8 +244,9 @@ class ModelShape:
         With copies of some experts, as servers with DeepEP have them, any number of groups up to
         that of the experts will do (SGLang's `--ep-num-redundant-experts`).
 
-        SGLang refuses this, too (`layers/moe/fused_moe_triton/layer.py`). vLLM 0.19 gives the first
-        groups one expert more, but there are no times of that; it refuses a model without experts.
+        SGLang refuses uneven groups, too (`layers/moe/fused_moe_triton/layer.py`). vLLM 0.19 gives
+        the first groups one expert more, but there are no times of that; it refuses a model without
+        experts.
         """
         counts = {layer.experts.num_experts for layer in self.layers if layer.experts is not None}
         if moe_ep > 1 and not counts:

@@ -34,7 +34,8 @@ class GroupRows(NamedTuple):
 
     Attributes:
         latencies_ms: by name (`ttft_ms`); NaN where undefined.
-        served: what the rates are of; its requests may be others, if there is a window.
+        served: what rates are computed from. If rates are those of a window, its requests are
+            others than the rows.
     """
 
     columns: RequestColumns

@@ -25,7 +25,7 @@ class Lines:
     Attributes:
         cut: how many files end within a line. Such a line is not yielded: its last number may not
             be whole.
-        number: lines so far, also while they are yielded: the number of the line.
+        number: the number of the line yielded last, counted from 1 over all files.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -39,6 +39,7 @@ class Lines:
         Raises InputError: a file cannot be read, or a line is longer than a line of text can be.
         """
         for path in self._paths:
+            num_before = self.number
             with open_unpacked(path) as unpacked:
                 rest = b""
                 for part in unpacked.parts():
@@ -48,7 +49,7 @@ class Lines:
                     rest = lines.pop()
                     if len(rest) > MAX_LINE_BYTES:
                         reason = f"is longer than {MAX_LINE_BYTES >> 20} MiB: not a line of text"
-                        raise InputError(f"{path}:{self.number + 1}: {reason}")
+                        raise InputError(f"{path}:{self.number - num_before + 1}: {reason}")
                     for line in lines:
                         self.number += 1
                         yield line
@@ -68,7 +69,7 @@ def cleaned(line: bytes) -> bytes:
 
 
 US_PER_S = 1_000_000
-# vLLM's log has no year. A leap year has all of its days.
+# vLLM's log has no year. In this one, a leap year, 29 February is a day, too.
 NO_YEAR = 1972
 # Seconds since 1970 have ten digits until the year 2286.
 _COUNT = re.compile(rb"(\d{10,19})(?:\.(\d{1,9}))?(?![\d.])")

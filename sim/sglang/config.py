@@ -136,8 +136,8 @@ class SchedulerConfig(SchedulerSettings):
         states: the pool of states of state-space layers; None: the model has no such layers.
         retraction_host_tokens: on a decode server, host memory for KV of retracted requests, in
             tokens; None: it never runs out.
-        role: what the server computes (`sim.engine.server_config`); the four settings before it
-            matter to decode servers alone.
+        role: what the server computes (`sim.engine.server_config`). The other settings of
+            `ROLE_KEYS` matter to decode servers alone.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
         engine: the installed engine that decides (`sim.installed`); None: the rules here do.
@@ -242,7 +242,7 @@ class SchedulerConfig(SchedulerSettings):
 
     @property
     def usual_priority(self) -> int:
-        """The priority of a request that has none of its own (rule 9): by default the least one."""
+        """The priority of a request that has none of its own (rule 9): by default it is the lowest."""
         usual = self.default_priority_value
         if usual is not None and (
             self.enable_priority_scheduling or self.schedule_policy == "priority"

@@ -1,4 +1,4 @@
-"""Says which rule let it happen: who was served before the worst request, and what they share."""
+"""Says why a request suffers most: who was served before it, and what they have that it lacks."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

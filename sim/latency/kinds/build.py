@@ -96,8 +96,7 @@ def build_latency(
 
 def _check_drafts(config: BuiltInLatency, server: ServedBy) -> None:
     """Check that the kind knows the times of steps with draft tokens."""
-    shared = RooflineLatencyConfig | ProfileLatencyConfig | LayersLatencyConfig
-    if isinstance(config, shared):
+    if isinstance(config, RooflineLatencyConfig | ProfileLatencyConfig | LayersLatencyConfig):
         if server.drafter != "nothing" and config.drafter_share is None:
             reason = "is required with this method of speculative decoding"
             raise InputError(reason, key=("latency", "drafter_share"))
@@ -213,7 +212,7 @@ class GuardedLatency:
         if type(device_ns) is not int or type(host_ns) is not int:
             raise self._user.returned("step_ns", f"{shown(time)}, not two whole numbers of ns")
         if not (1 <= device_ns <= _MAX_STEP_NS and 0 <= host_ns <= _MAX_STEP_NS):
-            raise self._user.returned("step_ns", f"{shown(time)}, not 1 and 0 ns to an hour")
+            raise self._user.returned("step_ns", f"{shown(time)}, not times up to an hour")
         return StepTime(device_ns, host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:

@@ -1,9 +1,9 @@
 """What a part adds to the KV memory: the moments at which it is told something, or asked.
 
 The KV memory is the pages of layers with full attention, their prefix cache, and parts: the pool of
-layers with sliding windows, the pool of states, host memory. A part keeps its rules, its numbers of
-a server, and its slot of each request. `KVCacheManager` tells every part every moment; a method
-that a part leaves out does nothing.
+layers with sliding windows, the pool of states, host memory. A part has its rules, what it counts
+for the whole server, and a slot with what it keeps of each request. `KVCacheManager` tells every
+part every moment; a method that a part leaves out does nothing.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class MemoryPart:
         self.limits_passes = False
 
     def listen(self, listener: CacheListener) -> None:
-        """Tell a listener from now on which pages are in host memory, which must be empty."""
+        """Tell a listener from now on which pages are in host memory, which is empty now."""
 
     # ---- requests ------------------------------------------------------------------------------
 

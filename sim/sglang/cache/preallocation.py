@@ -46,7 +46,8 @@ class Preallocation:
         self._page_size = page_size
         self._available = available
         self._reserve = reserve
-        # Of the running requests of a pass: their tokens, and the most that one of them may need.
+        # In a pass: the tokens of all running requests, which could be retracted, and how many more
+        # the largest of them may need.
         self._num_retractable = self._most_needed = 0
 
     # ---- what a pool needs ---------------------------------------------------------------------
@@ -210,8 +211,9 @@ class WindowTail:
     def start(self, num_tokens: int) -> int:
         """The first of a prompt's `num_tokens` tokens that gets KV in the window pool.
 
-        Pages of one token have no tail: SGLang then allocates the whole prompt in both pools. What
-        goes into the cache must end with a whole window, one token before the end.
+        Pages of one token have no tail: SGLang then allocates the whole prompt in both pools. With
+        a prefix cache the tail is a token longer: the cache does not get a prompt's last token, and
+        what it gets must end with a whole window.
         """
         if self.page_size == 1:
             return 0

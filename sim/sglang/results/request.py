@@ -232,5 +232,5 @@ def _time_ns(meta: Mapping[str, object], key: str) -> int | None:
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if not (is_number and 0 <= value < _MAX_S):  # type: ignore[operator]
         raise BadRecordError(f"meta_info.{key}", f"{shown(value)} is not a time in seconds")
-    # The digits of a float: its exact value has more of them than the log.
+    # `str` gives the digits of the log; the exact value of a float has more.
     return round(Decimal(str(value)) * NS_PER_S)

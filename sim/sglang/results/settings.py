@@ -33,7 +33,7 @@ from sim.workload.results.bench import (
 from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.traces.files import JsonObject
 
-# Their values are plain, but for the last one's.
+# Their values are numbers, strings and booleans; the last one's is a mapping.
 _SETTINGS = (
     "schedule_policy",
     *measured_keys(SglangSection, SchedulerSettings),
@@ -91,6 +91,7 @@ def sglang_section(
 ) -> ImportedSection:
     """See `Family.imported_section`."""
     settings, hints = accepted_settings(SglangSection, {}, known_settings)
+    # With its key given, though without a value, no pool of states is derived.
     of_windows, notes = pools_of_model(model, {**settings, STATES: None}, 1)
     settings |= of_windows
     hints += notes

@@ -1,7 +1,7 @@
 """Searches for the cheapest deployments that meet the SLO, and for how much more traffic they take.
 
-Or, with as many servers as are allowed, for those that bear the most traffic: the same search,
-which then changes the load where it else changes the number of servers.
+A plan may ask instead which deployments bear the most traffic, with as many servers as are allowed.
+This is the same search, but it varies the load instead of the number of servers.
 
 With several seeds the search is made twice: with the first seed alone, which says roughly how many
 servers each candidate needs; then with all seeds, which begins at these numbers and decides.
@@ -87,7 +87,7 @@ class _Search:
         return self.candidate, size, 1.0
 
     def _cost(self, size: Size) -> float:
-        """The cost of a size; of a load, which is better the larger it is, its number below 0."""
+        """The cost of a size. Of a load: minus its number, because a larger load is better."""
         return -size[0] if isinstance(self.sizes, Loads) else self.candidate.cost(size)
 
     @property
@@ -300,7 +300,7 @@ def _with_headroom(
 
 
 def _first_headroom(plan: CapacityPlan, deployment: TriedDeployment) -> int:
-    """The headroom, in steps, that step times promise; 1 if they do not say."""
+    """The headroom that step times promise, as a number of `headroom_step`s, at least 1."""
     busy, size = plan.busy(deployment.candidate), deployment.size or ()
     spare = min((num / each for num, each in zip(size, busy, strict=True) if each), default=1.0)
     steps = round((spare - 1) / plan.section.headroom_step)

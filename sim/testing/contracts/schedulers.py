@@ -1,4 +1,4 @@
-"""What the scheduler of every family must do, through its engine, and every eviction policy."""
+"""What every family's scheduler must do, tested through an engine; and every eviction policy."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

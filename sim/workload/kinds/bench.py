@@ -1,7 +1,7 @@
 """Builds the phases of a benchmark, the warm-up and the measured requests, as a client draws them.
 
-Lengths, and when requests are asked for, are the draws of these programs, in their order and from
-their generators:
+Lengths, and when requests are asked for (sent, if the limit on concurrency leaves a place), are the
+draws of these programs, in their order and from their generators:
 
 * SGLang 0.5.23, `sglang.benchmark.datasets.random` and `sglang.benchmark.serving`; the same in
   0.5.9 (`sglang.bench_serving`). One `np.random` generator: prompt lengths, output lengths, with

@@ -150,12 +150,12 @@ WHOLE = ("at a time", "clients")
 def scaled(workload: WorkloadConfig, factor: float, num_factor: float | None = None) -> Changes:
     """New values, by key path in the section, with which requests come `factor` times as fast.
 
-    There are `num_factor` times as many requests or sessions, to a whole number. Without it: as
-    many as come in the same time, since else a queue would have less time to grow. Only a trace has
-    the requests that it has, and ends earlier. Closed loops have no rate: there the number of
-    clients is scaled. Of a benchmark, the rate and the limit on concurrency are scaled, too. There
-    are no new values if a class of the user's makes any of the requests, or if all of them arrive
-    at once.
+    There are `num_factor` times as many requests or sessions, rounded. Without it: `factor` times
+    as many, so that the traffic lasts as long and queues have as much time to grow. Only a trace
+    keeps its requests, and ends earlier. Closed loops have no rate: there the number of clients is
+    scaled. Of a benchmark, both the rate and the limit on concurrency are scaled. There are no new
+    values if a class of the user's makes any of the requests, or if a benchmark has neither a rate
+    nor such a limit.
     """
     changes: Changes = {}
     num_factor = factor if num_factor is None else num_factor

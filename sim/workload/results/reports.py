@@ -249,6 +249,7 @@ def _prompt_scale(path: Path, prompts: list[str]) -> tuple[float, str]:
     beside = path.with_name(f"{path.name.partition('.')[0]}_genai_perf.json")
     characters = sum(map(len, prompts))
     if characters and beside.is_file():
+        # A number of tokens: with a unit of 1 this reads any number of at least 0.
         mean = read_node(beside)["input_sequence_length"]["avg"].time_ns(1)
         if mean:
             how = f"prompts have {mean:,} tokens on average, as {beside.name} says"

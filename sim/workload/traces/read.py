@@ -64,6 +64,10 @@ _KEYS: tuple[tuple[TraceFormat, tuple[frozenset[str], ...]], ...] = (
 
 
 def recognise(path: Path) -> TraceFormat | None:
+    """The format of a trace; None: by its name or content the file is none.
+
+    Raises InputError: the name is that of a trace, but the content is in no known format.
+    """
     if path.suffix in _SCENARIOS:
         return None
     if path.is_dir():

@@ -35,9 +35,9 @@ Line = dict[str, Any]
 
 VERSION = version("sglang")
 NEEDS_PROCESS = True
-# An abort is for all requests whose names begin with the given text: no name begins with another.
+# SGLang aborts all requests whose names begin with the given one. With this ending, only one does.
 _END_OF_RID = "/"
-# What SGLang throws away: the token after a part of a prompt, or after a request's end.
+# Given to rows whose token SGLang throws away: after a part of a prompt, or a request's end.
 _NO_TOKEN = 1000
 
 
@@ -153,7 +153,7 @@ class Server:
             can_run_cuda_graph=False,
         )
         self._scheduler.process_batch_result(batch, result)
-        # The pass of the loop ends.
+        # As SGLang's event loop does at the end of each pass.
         self._scheduler.last_batch = self._last
         return self._state() | {
             "given": _ours(r.rid for r in lives if len(r.output_ids) > num_before[r.rid]),

@@ -24,7 +24,7 @@ Config = dict[str, Any]
 
 END_TOKEN = 2
 
-# Those that the version at hand does not have are not in its cases.
+# `config` lacks those that the installed version does not have.
 _SETTINGS = (
     "max_model_len", "max_num_batched_tokens", "max_num_seqs", "enable_chunked_prefill",
     "long_prefill_token_threshold", "policy", "async_scheduling", "scheduler_reserve_full_isl",
@@ -36,10 +36,10 @@ _SETTINGS = (
 def build_scheduler(
     config: Config, connector: Any = None, add_settings: Callable[[Any], None] | None = None
 ) -> Scheduler:
-    """The scheduler for one GPU.
+    """A scheduler of vLLM's with these settings.
 
-    `connector`: the settings of its KV connector, if it has one; `add_settings` sets what that
-    reads of the engine's settings besides.
+    `connector`: the settings of its KV connector, if it has one; `add_settings` adds to the
+    engine's settings what the connector reads there.
     """
     given = {name: config[name] for name in _SETTINGS if name in config}
     settings = SchedulerConfig(is_encoder_decoder=False, **given)
@@ -63,7 +63,7 @@ def build_scheduler(
 
 
 def note_preemptions(scheduler: Scheduler, note: Callable[[str, str], None]) -> None:
-    """Let `note` hear of each preemption: the request that needs blocks, and the one that loses."""
+    """Let `note` hear of each preemption: the request that needs blocks, and its victim."""
     memory, needing = scheduler.kv_cache_manager, [""]
     allocate, preempt = memory.allocate_slots, scheduler._preempt_request
 

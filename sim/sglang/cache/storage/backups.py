@@ -46,11 +46,13 @@ class Backups:
         self._to_write.clear()
 
     def end(self, written: Sequence[Backup]) -> None:
+        """The store has these copies, or their writing has failed."""
         for backup in written:
             del self._under_way[backup]
             self._host.unlock_copies(backup.node, backup.locks)
 
     def locks(self) -> list[tuple[RadixNode, int]]:
+        """The ends and starts of the prefixes whose KV in host memory is locked for copies."""
         return [(each.node, each.locks[0]) for each in self._under_way]
 
     @property
