@@ -105,7 +105,7 @@ _BOUNDS = {
 _MAX_LISTED = 12
 # Keys that earlier versions had, and what they are called now.
 _RENAMED: Mapping[KeyPath, str] = {("plan", "apart"): "plan.disaggregated"}
-# A file with more of them is no scenario; the rest is not looked at.
+# A file with more problems is no scenario; the rest of them is not looked at.
 _MAX_PROBLEMS = 200
 _QUOTED = re.compile(r"'([^']*)'")
 
@@ -237,7 +237,7 @@ def _unknown_key(place: ErrorPlace, sections: Sections) -> str:
 
 
 def _similar_keys(place: ErrorPlace, sections: Sections) -> str | None:
-    """The key that is spelled most alike, or where there is one of this name, or all that are."""
+    """A hint: the key spelled most alike; or where a key of this name belongs; or all keys."""
     key = str(place.path[-1])
     near = did_you_mean(key, place.siblings)
     if near is None and place.path[1:] == (key,):

@@ -242,7 +242,7 @@ class SchedulerConfig(SchedulerSettings):
 
     @property
     def usual_priority(self) -> int:
-        """The priority of a request that has none of its own (rule 9): by default it is the lowest."""
+        """The priority of a request that has none of its own (rule 9): by default the lowest."""
         usual = self.default_priority_value
         if usual is not None and (
             self.enable_priority_scheduling or self.schedule_policy == "priority"

@@ -62,7 +62,7 @@ else:
 
 
 class SglangKeys(_SchedulerKeys):
-    """Keys that the scheduler does not get as they are: those of `SchedulerSettings` come first.
+    """The keys of `SchedulerSettings`, and those that the scheduler does not get as they are.
 
     `sim.sglang.section.scheduler.SglangSection` says what they mean.
     """

@@ -49,7 +49,7 @@ class Job:
 
 
 class Link:
-    """One direction.
+    """Copies in one direction, one at a time.
 
     Attributes:
         copies: makes the copies of a real server, in the order in which they begin; None: they only

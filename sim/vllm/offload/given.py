@@ -1,4 +1,4 @@
-"""Which blocks a decision gives to requests, and takes from what is known of others."""
+"""Which blocks a decision gives to requests; of other requests it is noted that they lose them."""
 
 from collections.abc import Iterable, Sequence
 
