@@ -63,10 +63,10 @@ def _computed_pool(served: ServedModel) -> int:
     memory = memory_for_kv(served, key)
     if model is None or hardware is None:
         raise InputError("is required without model and hardware", key=key)
-    tokens = section.tokens_in(with_drafter(model, served.drafter(model)), memory)
+    model = with_drafter(model, served.drafter(model))
+    tokens = section.tokens_in(model, memory)
     if tokens is not None:
         return tokens
-    model = with_drafter(model, served.drafter(model))
     stages = memory.num_stages
     return pool_tokens(
         model,
@@ -104,7 +104,10 @@ class _MemoryUsed(NamedTuple):
 
 
 def _memory_used(served: ServedModel, latency: LatencyConfig) -> _MemoryUsed:
-    """What weights take of a GPU's memory; without measured operators, of known model and GPU."""
+    """What weights take of a GPU's memory.
+
+    Raises InputError: neither operators were measured, nor are both model and GPU known.
+    """
     if isinstance(latency, AiconfiguratorLatencyConfig):
         memory = _measured_memory(served, latency)
         sizes = memory.weights_bytes, memory.reserved_bytes, memory.budget_bytes
@@ -143,7 +146,7 @@ _MOST_WEIGHTS = 0.97
 
 
 def _fitting_tp(served: ServedModel, used: _MemoryUsed) -> int | None:
-    """The smallest power of two of GPUs over which the weights fit; None: none is known."""
+    """The smallest `tp`, a power of two, with which the weights fit; None: none is known."""
     latency, model = served.scenario.latency, served.model
     free = used.budget_bytes * _MOST_WEIGHTS - used.reserved_bytes
     is_reason = 0 < free < used.weights_bytes
@@ -206,7 +209,8 @@ class KvPool(NamedTuple):
 
     Attributes:
         printed: its size in the words that the engine prints when it starts.
-        tokens, pages, page_size: counting those that the engine keeps for itself.
+        tokens, pages: with those that the engine keeps for itself.
+        page_size: tokens in a page.
         gib_per_gpu: None: the model is not known, or its layers do not all keep every token.
         source: what its size follows from.
     """

@@ -114,7 +114,7 @@ class Duel:
 
     def _logs(self, rows: Sequence[Row]) -> list[RunLog]:
         """How each of `names` serves these requests."""
-        # Every trace has a file of its own: what a command has read, it does not write again.
+        # Every trace has a file of its own: a command may not write over a file that it has read.
         self._num_traces += 1
         path = self._scratch / f"{self._num_traces}.jsonl"
         path.write_text(trace_text(rows), encoding="utf-8")

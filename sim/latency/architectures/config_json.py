@@ -61,7 +61,7 @@ class ConfigValues:
         return value
 
     def number(self, key: str) -> int:
-        """An integer that may be 0, as it is if the key is absent."""
+        """An integer of at least 0; 0 if the key is absent."""
         return 0 if self.value(key) in (None, 0) else self.count(key)
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -98,7 +98,7 @@ _ALGORITHMS: Mapping[str, NumberFormat] = {
     "W4A16_AWQ": integers(4, 128, zero_points=False),
 }
 _METHODS = ("fp8", "mxfp4", "awq", "gptq", "compressed-tensors", "modelopt", "modelopt_fp4")
-_MIXED, _SHORTEST_BITS = "MIXED_PRECISION", 4
+_MIXED = "MIXED_PRECISION"
 # Under which keys the modules stand that are not quantised.
 _SPARED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 _REGEX = "re:"
@@ -187,7 +187,7 @@ class WeightFormats:
         if weights.get("type") == "int":
             zero_points = not weights.get("symmetric", True)
             return integers(bits, self._group(weights.get("group_size")), zero_points=zero_points)
-        if bits == _SHORTEST_BITS:
+        if bits == 4:
             found = MXFP4 if "mxfp4" in str(self._settings.get("format")) else NVFP4
         else:
             found = self._eight_bits(f"{key}.block_structure", weights.get("block_structure"))

@@ -180,7 +180,7 @@ class PushPrefill(Role):
         return 0 if self.sending else num_waiting
 
     def aborts(self, request: Request) -> bool:
-        """It is found when the server looks for KV that has left."""
+        """A request whose KV is being sent ends when the server next looks for KV that has left."""
         if request.rid not in self.sending:
             return False
         self._failed.add(request.rid)
