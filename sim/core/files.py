@@ -171,8 +171,9 @@ def remove_file(path: Path) -> None:
 def json_text(content: object, indent: int = 2, *, ascii_only: bool = False) -> str:
     """Lines of JSON; equal content gives equal text. NaN and infinity raise ValueError.
 
-    It is the text of `json.dumps` with `indent`. That goes through all values in Python. Here, what
-    has no containers but empty ones is written by json's quick encoder, the line ends included.
+    The text is that of `json.dumps` with `indent`, which goes through all values in Python. This is
+    quicker: a container of plain values is written in one piece by the encoder of json in C, which
+    also puts the line breaks between the values.
     """
 
     @cache

@@ -2,10 +2,10 @@
 
 SGLang's are told by its prefill and decode batches. Certain are: when batches were written, how
 many requests were new in each, and how many tokens they had together; and how many tokens were
-generated in all. A chunk of a long prompt counts as a new request in each of its batches: after a
-batch that fills the budget, the first request is taken for the one before. Not certain are the
-lengths of single requests, which get the mean of their batch and of the log, and how long a request
-had waited.
+generated in all. A chunk of a long prompt counts as a new request in each of its batches. So after
+a batch that fills the budget, one new request of the next batch is taken for a request of the one
+before. Not certain are the lengths of single requests, which get the mean of their batch and of the
+log, and how long a request had waited.
 
 vLLM's are told by its lines of steps, with `--enable-logging-iteration-details`
 (`compute_iteration_details` of vLLM 0.33.0, v1/utils.py): how many requests were in a step whose

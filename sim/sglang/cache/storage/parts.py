@@ -77,7 +77,7 @@ class StoredPart:
         return 0
 
     def _insert_window(self, anchor: RadixNode, target: RadixNode, num_units: int) -> int:
-        """Nodes that have a copy keep it."""
+        """`insert` for a window: it ends at `target`. Nodes that have a copy keep it."""
         num_left = 0
         start, end, node = target.end - num_units, target.end, target
         while node is not anchor and end > start:
