@@ -48,7 +48,7 @@ class RankTalk:
     """What the ranks of a group tell each other in the middle of their decisions."""
 
     def gather(self, rank: int, told: Any) -> Sequence[Any]:
-        """What each rank has told in this decision; this one, which is in the middle, `told`."""
+        """Tell the others `told`, in the middle of a decision; returns what each rank has told."""
         raise NotImplementedError
 
 
@@ -81,7 +81,8 @@ class BaseScheduler(Generic[R]):
         awaits_ranks: `decide` has not ended. `go_on` does that, once all ranks have come this far.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
         partner: hears of requests that are shared with a server of another role.
-        looks_while_sending: a server that has nothing to do but to send KV looks for its end.
+        looks_while_sending: a server whose only work is to send KV goes on looking whether the KV
+            has been sent.
         store: where KV goes from host memory; None: nowhere.
     """
 

@@ -12,8 +12,8 @@ the version, the kind of memory, drafts and the server's role. A decode line is 
 `decode_log_interval` steps of a rank, a prefill line for each batch; both tell what the scheduler
 knew when it wrote the line, after the step.
 
-The log has the value of every setting, given or not, after SGLang has made its own of them. Names
-of metrics are those of 0.5.23, observability/metrics_collector.py.
+The log has the value of every setting, given or not, with what SGLang has changed at its start.
+Names of metrics are those of 0.5.23, observability/metrics_collector.py.
 """
 
 import re

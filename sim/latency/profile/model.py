@@ -247,7 +247,7 @@ class ProfileLatency:
         return self._ranges.report()
 
     def _as_run(self, step: StepFeatures) -> StepFeatures:
-        """The step as the measured device ran it: graphs of decode steps take any single tokens."""
+        """The step as the measured device ran it: decode graphs take prefill rows of one token."""
         if not self._graph_sizes or _DECODE not in self._device:
             return step
         return step.with_single_tokens_as_decodes()

@@ -117,7 +117,7 @@ class PoolTree(TreePart):
         raise NotImplementedError
 
     def new_datum_of_copy(self, node: RadixNode) -> None:
-        """Forget the copy: it goes on with the upper part of a node that was split."""
+        """The node has no copy yet: it is new, or the upper part of a node that was split."""
         raise NotImplementedError
 
     def is_held(self, node: RadixNode) -> bool:

@@ -31,7 +31,7 @@ class Offloaded:
         self.start(num_groups, offers_again=False)
 
     def start(self, num_groups: int, *, offers_again: bool) -> None:
-        """It has no blocks; `offers_again`: all of its chunks are offered, whether they were."""
+        """It has no blocks; `offers_again`: all of its chunks are offered anew."""
         self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
         if offers_again:
             self.next_chunks = [0] * num_groups

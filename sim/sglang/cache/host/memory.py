@@ -377,9 +377,9 @@ class PoolCopies(CopiesOfPool):
         The least recently used copies are first. With a leaf all of its copies go; any other node
         keeps those of the layers with full attention.
         """
-        num_left = self.pool.free_units + num_units
+        num_free = self.pool.free_units + num_units
         datum = self._alone.oldest_unlocked()
-        while datum is not None and self.pool.free_units < num_left:
+        while datum is not None and self.pool.free_units < num_free:
             node, datum = datum.node, self._alone.next_unlocked(datum)
             if not self._memory.evict_leaf(node):
                 self.drop(node)
