@@ -201,7 +201,7 @@ class HostTree(LowerTier):
                 self.storage.back_up(node)
 
     def _copy(self, node: RadixNode) -> tuple[float, list[RadixNode]] | None:
-        """Copy what host memory lacks of a node on the device, and its `nodes_to_copy` of each part.
+        """Copy what host memory lacks of a node on the device, and `nodes_to_copy` of each part.
 
         Returns:
             How many tokens of all layers take as long to copy, and the nodes of which something is
