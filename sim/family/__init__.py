@@ -169,9 +169,10 @@ class Family:
     def pools_of_model(
         self, model: str, settings: Mapping[str, Any], num_stages: int
     ) -> tuple[dict[str, Any], list[str]]:
-        """The keys that a real server's defaults stand for, and notes on pools that are left out.
+        """The keys of pools that a real server makes for a model's layers, unless told otherwise.
 
-        `model` is as a launch command or results name it; nothing follows from one not known.
+        Also notes on those that are left out. `model` is as a launch command or results name it;
+        nothing follows from one that is not known.
         `settings` are the keys that are known.
         """
         return {}, []
