@@ -16,7 +16,7 @@ class WatchedScheduler(Scheduler):
         aborted: ids of requests that were given up.
     """
 
-    # Its parts are made in `server`; SGLang's own constructor starts a model.
+    # `build_scheduler` makes its parts; SGLang's own constructor starts a model.
     def __init__(self) -> None:
         self.forget()
         self.aborted: list[str] = []
