@@ -164,8 +164,8 @@ class VllmConfig(VllmSettings):
 
     @property
     def keeps_tokens_in_flight(self) -> bool:
-        """A request that is preempted gets its tokens in flight, if it decodes here."""
-        return self.role != PREFILL
+        """A request that is preempted gets its tokens in flight (rules 13 and 22)."""
+        return not (self.role == PREFILL and self.rules.drops_victims_tokens)
 
     @property
     def has_states(self) -> bool:

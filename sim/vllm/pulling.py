@@ -26,6 +26,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from sim.core.batch import StepOutput
+from sim.core.request import Status
 from sim.engine.parts import Role
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
@@ -284,7 +285,8 @@ class Pull(Polling):
 class PullPrefill(Pull):
     """Of a prefill server: computes prompts, and keeps their KV until it is fetched.
 
-    A request ends, with a record of one output token, when its KV has left.
+    A request ends, with a record of one output token, when its KV has left. Before version 0.33.0 a
+    victim whose token was in flight ends with that token, without KV (`drops_victims_tokens`).
     """
 
     def __init__(self, polls: Polls, offload: Offload | None = None) -> None:
@@ -330,9 +332,17 @@ class PullPrefill(Pull):
         request.num_generated += 1
         request.first_token_ns = now_ns
         self._has_ended = True
+        if request.status is Status.WAITING:  # a victim: its KV is gone
+            records.append(self.engine.finish(request, now_ns))
+            return
         self.scheduler.hold(request)
         self.sending[request.rid] = request
         self.scheduler.partner.computed(request.rid, request.prompt_len, is_last=True)
+
+    def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
+        """Requests that have ended by now were victims: the others end when their KV has left."""
+        self._has_ended |= any(record.status is Status.FINISHED for record in records)
+        super().result_taken(now_ns, records)
 
     # ---- questions -----------------------------------------------------------------------------
 

@@ -90,6 +90,9 @@ class VllmRules:
             a request without blocks can keep one with blocks from running, for ever.
         looks_while_sending: a prefill server that has no other request looks for KV that has left
             (`has_requests`). Otherwise it does not before the next request.
+        drops_victims_tokens: on a prefill server, a preempted request loses its token in flight, and
+            its prompt is computed again (`requires_kv_delivery` of `distributed/kv_transfer/
+            kv_connector/v1/base.py`). Otherwise the request ends with the token, without KV.
         kv_lease_s, kv_lease_extension_s: how long a prefill server keeps KV that nobody fetches,
             and how long a sign of life of the decode server extends this
             (`distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py`). Unit: seconds.
@@ -156,6 +159,7 @@ class VllmRules:
     reserves_for_loads: bool = True
     holders_first: bool = True
     looks_while_sending: bool = True
+    drops_victims_tokens: bool = True
     kv_lease_s: int = 30
     kv_lease_extension_s: int = 20
     offloads: bool = True
@@ -206,6 +210,7 @@ _RULES_0_19 = VllmRules(
     reserves_for_loads=False,
     holders_first=False,
     looks_while_sending=False,
+    drops_victims_tokens=False,
     kv_lease_s=480,
     kv_lease_extension_s=0,
     offloads_parts=False,

@@ -14,7 +14,7 @@ its prompt is computed (`after_prefill`).
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from sim.core.errors import require
+from sim.core.errors import InputError, require
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.replicas.replica import Replica
@@ -294,6 +294,12 @@ class Handovers:
         if handover is None:
             return
         if record.status is Status.FINISHED:
+            if not handover.is_computed:
+                reason = (
+                    "vLLM 0.19.0 ends a request with the token that was in flight when it was"
+                    f" preempted, but without KV ({rid}); its decode server fails (AssertionError)"
+                )
+                raise InputError(reason, key=("scheduler", "version"))
             handover.prefilled = record
             return
         handover.is_lost = True

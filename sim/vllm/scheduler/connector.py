@@ -305,8 +305,8 @@ class PrefillConnector(Connector):
         # A router asks a prefill server for a single token.
         self.most_output_tokens = 1
         self.decodes = False
-        # The KV of a victim is gone, and its token without it of no use (`requires_kv_delivery`).
-        self.keeps_token = False
+        # The KV of a victim is gone, and its token without it of no use.
+        self.keeps_token = config.keeps_tokens_in_flight
         self.frees_skipped_first = True
 
     def arrived(self, request: VllmRequest) -> None:
