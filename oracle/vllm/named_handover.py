@@ -42,6 +42,16 @@ HANDOVER_CASES = {
         versions=NEW,
         handover=(0.01, 0.0),
     ),
+    "prefill_server_ends_victims": Named(
+        "Version 0.19.0: a victim ends with its token in flight, and its KV is gone",
+        Load(num_requests=16, longest_prompt=100, together=0.9, gap_s=0.005, endless=1.0),
+        _PREFILL
+        | _TIGHT_BLOCKS
+        | _ASYNC
+        | {"scheduler_reserve_full_isl": False, "long_prefill_token_threshold": 24},
+        versions=OLD,
+        handover=(0.005, 0.0),
+    ),
     "prefill_server_idle": Named(
         "Version 0.19.0, when nothing is left to compute: what it still sees of KV that has left",
         Load(num_requests=40, longest_prompt=120, together=0.3, gap_s=0.02, endless=1.0),

@@ -30,6 +30,7 @@ CASE_OF_RULE = {
     "stops_at_junctions": "groups_states",
     "fences_blocks": "decode_server_fences",
     "reserves_for_loads": "decode_server_lost",
+    "drops_victims_tokens": "prefill_server_victims",
     "ends_stores_by_copy": "offload_ranks",
     "waits_for_stores": "offload",
     "offers_by_admission": "offload_waits",
