@@ -90,8 +90,8 @@ class VllmRules:
             a request without blocks can keep one with blocks from running, for ever.
         looks_while_sending: a prefill server that has no other request looks for KV that has left
             (`has_requests`). Otherwise it does not before the next request.
-        drops_victims_tokens: on a prefill server, a preempted request loses its token in flight, and
-            its prompt is computed again (`requires_kv_delivery` of `distributed/kv_transfer/
+        drops_victims_tokens: on a prefill server, a preempted request loses its token in flight,
+            and its prompt is computed again (`requires_kv_delivery` of `distributed/kv_transfer/
             kv_connector/v1/base.py`). Otherwise the request ends with the token, without KV.
         kv_lease_s, kv_lease_extension_s: how long a prefill server keeps KV that nobody fetches,
             and how long a sign of life of the decode server extends this
