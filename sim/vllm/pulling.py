@@ -58,13 +58,12 @@ class Polls:
     def __init__(self, *, overlaps: bool, fills_queue: bool = True) -> None:
         """`fills_queue`: an empty batch waits for the next decision with no step in flight, too."""
         self.overlaps = overlaps
-        self._fills_queue = fills_queue
+        self._fills_queue, self._has_empty = fills_queue, False
         self._noted: list[Seen] = []
         # Of each step in flight, oldest first.
         self._in_flight: deque[list[Seen]] = deque()
         # Of the empty batch in the queue, if there is one.
         self._behind: list[Seen] = []
-        self._has_empty = False
         # The list of what was launched last, or of its empty batch: ends up to a time belong to it.
         self._latest, self._until_ns = self._noted, -1
 
@@ -111,8 +110,7 @@ class Polls:
 
     def nothing_asked(self) -> list[Seen]:
         """A server without work takes in the empty batch in the queue, and decides no other one."""
-        behind, self._behind = self._behind, []
-        self._has_empty = False
+        behind, self._behind, self._has_empty = self._behind, [], False
         return behind
 
     def step_ended(self) -> list[Seen]:
@@ -156,10 +154,9 @@ class Polling(Role):
         self.offload = offload
         self.polls_at_steps = self.waits_without_step = offload is not None
         self._polls = polls
-        # Whether requests are shared with other servers.
-        self._is_shared = False
-        # The latest decision launched nothing and waits for copies: the workers look after these.
-        self._looks_late = False
+        # Requests are shared with other servers; and the latest decision launched nothing and waits
+        # for copies: the workers look after these.
+        self._is_shared = self._looks_late = False
         # The last decision launched nothing, and the next one may only after something happens.
         self._rests = False
 
@@ -343,8 +340,6 @@ class PullPrefill(Pull):
         """Requests that have ended by now were victims: the others end when their KV has left."""
         self._has_ended |= any(record.status is Status.FINISHED for record in records)
         super().result_taken(now_ns, records)
-
-    # ---- questions -----------------------------------------------------------------------------
 
     def goes_on_without_client(self, rid: str) -> bool:
         """Of a request that is being sent, the decode server's answer matters, not this one's."""
