@@ -1,7 +1,6 @@
 """What each rule recommends, computed by hand; Dynamo's rule against Dynamo's own decisions."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,7 +79,7 @@ def test_target_rule_takes_the_mean_over_the_samples():
 
 def test_target_rule_without_a_look_recommends_nothing():
     """There is no metric yet, so the number stays."""
-    assert TargetRule(WAITING, 4, 0.1).recommend(replace(seen([load()]), samples=[])) is None
+    assert TargetRule(WAITING, 4, 0.1).recommend(seen([load()])._replace(samples=[])) is None
 
 
 def test_rate_rule_counts_arrivals():
