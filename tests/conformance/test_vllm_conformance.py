@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from sim.des.run import RunOptions
 from sim.vllm.version_rules import NEWEST, VERSIONS
 from tests.support.vllm_conformance import (
     find_vllm_cases,
     first_vllm_divergence,
     read_vllm_case,
     serve_vllm_case,
+    vllm_scenario_of,
 )
+from tests.support.vllm_handover import serve_handover
 
 FOLDER = Path(__file__).parent / "vllm_cases"
 CASES = find_vllm_cases(FOLDER)
@@ -58,6 +61,14 @@ def test_vllm_conformance_changed_decision_is_found_and_shown():
     assert divergence is not None
     assert (divergence.where, divergence.fields) == ("step 20", ("free",))
     assert "*free" in str(divergence)
+
+
+def test_vllm_conformance_victims_of_a_prefill_server_are_decided_the_same_row_by_row():
+    """Rows that are counted one by one take another way; no setting of 0.19.0 asks for it."""
+    case = read_vllm_case(FOLDER / "0.19.0" / "prefill_server_ends_victims.json.gz")
+    scenario, options = vllm_scenario_of(case.config), RunOptions()
+    ours = serve_handover(scenario, case.workload, "prefill", options, in_lockstep=False)
+    assert first_vllm_divergence(ours, case) is None
 
 
 @pytest.mark.parametrize("rule", CASE_OF_RULE)

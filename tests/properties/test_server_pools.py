@@ -100,10 +100,17 @@ def deployments_over_host_memory(draw):
     return replace(disaggregated, scenario=replace(disaggregated.scenario, workload=workload))
 
 
+def _hands_over(config):
+    """Under async scheduling, prefill servers of 0.19.0 may end a victim without KV: an error."""
+    return config.rules.hands_over and (
+        config.rules.drops_victims_tokens or not config.async_scheduling
+    )
+
+
 @st.composite
 def vllm_sides(draw):
     """The same of family vllm."""
-    config = draw(vllm_configs().filter(lambda config: config.rules.hands_over))
+    config = draw(vllm_configs().filter(_hands_over))
     policy = draw(st.sampled_from(("recompute", "fail")))
     return (
         replace(config, role="prefill"),

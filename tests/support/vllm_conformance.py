@@ -121,7 +121,7 @@ def serve_vllm_case(
     scenario, stages = vllm_scenario_of(case.config), case.config.get("stages", 1)
     if "role" in case.config:
         role = case.config["role"]
-        return serve_handover(scenario, case.workload, role, options, num_stages=stages)
+        return serve_handover(scenario, case.workload, role, options, micro_batches=stages)
     ranks = case.config.get("ranks", 1)
     rows = [{name: row[name] for name in row if name != "rank"} for row in case.workload]
     return serve_scenario(scenario, rows, options, num_stages=stages, num_ranks=ranks)

@@ -78,11 +78,12 @@ class OtherHalf:
 
 
 def serve_handover(
-    scenario: Line, rows: Sequence[Line], role: str, options: RunOptions, *, num_stages: int = 1
+    scenario: Line, rows: Sequence[Line], role: str, options: RunOptions, **changed: Any
 ) -> list[Line]:
     """Run a case's scenario on one server of this role; returns our decision log.
 
-    The requests of a decode server have a `load`, as those of the oracle have.
+    `changed` are further settings (`VllmConfig`). The requests of a decode server have a `load`, as
+    those of the oracle have.
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -90,10 +91,10 @@ def serve_handover(
         trace = "".join(json.dumps(row) + "\n" for row in plain)
         (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
         built = build(load_scenario_text(json.dumps(scenario, indent=1), base_dir=folder))
-        config: Any = replace(cast("Any", built.scheduler), role=role, micro_batches=num_stages)
+        config: Any = replace(cast("Any", built.scheduler), role=role, **changed)
         latencies: Sequence[ReplicaLatency] = built.latencies
-        if num_stages > 1:
-            equal = [1] * num_stages
+        if config.micro_batches > 1:
+            equal = [1] * config.micro_batches
             latencies = [StagedLatency(each, each, equal) for each in each_latency(latencies)]
         path = folder / "decisions.jsonl"
         decisions = DecisionLog(path, 1, 1)

@@ -297,7 +297,7 @@ class Handovers:
             if not handover.is_computed:
                 reason = (
                     "vLLM 0.19.0 ends a request with the token that was in flight when it was"
-                    f" preempted, but without KV ({rid}); its decode server fails (AssertionError)"
+                    f" preempted, but without KV (request {rid}), and its decode server fails"
                 )
                 raise InputError(reason, key=("scheduler", "version"))
             handover.prefilled = record

@@ -114,6 +114,24 @@ def test_prefill_client_that_gives_up_leaves_blocks_to_the_decode_server(make):
     assert server.num_free_blocks == 5
 
 
+@pytest.mark.parametrize(("version", "ended"), [("0.19.0", ["b"]), ("0.33.0", [])])
+def test_prefill_victim_ends_with_its_token_in_flight_in_0_19(make, version, ended):
+    """Its KV is gone: the other server hears of nothing. 0.33.0 computes the prompt again."""
+    server = make(
+        "prefill", num_blocks=3, max_model_len=48, version=version, async_scheduling=True,
+        long_prefill_token_threshold=32, scheduler_reserve_full_isl=False,
+        max_num_batched_tokens=64,
+    )  # fmt: skip
+    server.add("a", 47)
+    server.add("b", 16)
+    assert server.step_ahead() == {"a": 32, "b": 16}
+    assert server.step_ahead() == {"a": 15}
+    assert server.preempted == [("a", "b")]
+    assert list(server.records) == ended
+    assert all(record.output_tokens == 1 for record in server.records.values())
+    assert not server.partner.computed_rids
+
+
 # ---- decode --------------------------------------------------------------------------------------
 
 
