@@ -30,8 +30,8 @@ from sim.workload.rng import RandomStreams
 Settings = Mapping[str, YamlValue]
 
 MAX_POINTS = 10**5
-# From the time that the check of so many points took, that of the rest is estimated; the estimate
-# is shown if it is this long or longer.
+# The first `_FEW_POINTS` points are checked, and the time that this took gives an estimate for the
+# others. The estimate is shown if it is at least `_LONG_S` seconds.
 _FEW_POINTS, _LONG_S = 1000, 10
 SEED = "seed"
 _NOT_SWEPT = (*BESIDE_THE_RUN, SEED)

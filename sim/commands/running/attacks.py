@@ -19,9 +19,9 @@ from sim.scenario.build import build
 from sim.scenario.load import LoadedScenario
 from sim.workload.traces.read import TraceReader
 
-# The longest prompt is a third of the pool, the longest answer an eighth, and neither has more
-# tokens than these. A stream has at most so many requests.
+# A prompt has at most a third of the pool's tokens, and an answer at most an eighth.
 _PROMPTS_IN_POOL, _ANSWERS_IN_POOL = 3, 8
+# Nor do they have more tokens than these. A stream has at most 150 requests.
 _MOST_PROMPT, _MOST_OUTPUT, _MOST_REQUESTS = 8_000, 200, 150
 
 

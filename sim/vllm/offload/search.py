@@ -116,8 +116,9 @@ class ChunkSearch:
     def _note_use(self, kv: RequestBlocks, num_chunks: int, num_found: int) -> None:
         """A request asks for its chunks; it looks them up if it lacks as much as one of them."""
         size = self._chunk_tokens
-        looks_up = num_chunks * size - num_found >= size
-        self._host.use(self.keys(kv, num_chunks), looks_up * (num_chunks - num_found // size))
+        lacks_one = num_chunks * size - num_found >= size
+        num_sought = num_chunks - num_found // size if lacks_one else 0
+        self._host.use(self.keys(kv, num_chunks), num_sought)
 
     def parts_to_load(
         self, kv: RequestBlocks, num_found: int, num_tokens: int
