@@ -42,7 +42,7 @@ def free_bytes(device: torch.device) -> int:
         # The driver does not count memory that torch keeps for later allocations as free.
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device)[0])
-    return _available_ram_bytes()
+    return available_ram_bytes()
 
 
 def pool_bytes(device: torch.device, mem_fraction_static: float) -> int:
@@ -61,7 +61,7 @@ def pool_bytes(device: torch.device, mem_fraction_static: float) -> int:
     return min(int(free_bytes(device) * mem_fraction_static), _MAX_CPU_POOL_BYTES)
 
 
-def _available_ram_bytes() -> int:
+def available_ram_bytes() -> int:
     """Linux's estimate of the memory that a new program could use without swapping."""
     for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
         key, _, rest = line.partition(":")

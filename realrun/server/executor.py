@@ -9,7 +9,7 @@ Under overlap scheduling the next `launch` comes before `take_result` of this ba
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -20,6 +20,7 @@ from realrun.batches.batch_plan import BatchPlan
 from realrun.batches.page_tables import BatchRows, PageTables
 from realrun.device.streams import DeviceStream, SubmittedStep
 from realrun.runner.model_runner import ModelRunner
+from realrun.server.host_copies import HostCopy
 from realrun.server.step_work import StepWork, step_inputs
 from realrun.tokens.drafting import DraftedSteps, NgramDrafting
 from realrun.tokens.outputs import Tokens
@@ -42,6 +43,7 @@ class LaunchedBatch:
         padded_rows: rows of the CUDA graph that runs it; 0 if it runs eagerly.
         max_decode_ctx: longest context of its decode rows, in tokens.
         samples: of each row, how many tokens it samples.
+        copies: copies from and to CPU memory, since the batch before and in front of this one.
         plan_ns, launch_ns: host time to prepare page tables and inputs, and to enqueue the work.
     """
 
@@ -51,12 +53,17 @@ class LaunchedBatch:
     padded_rows: int
     max_decode_ctx: int
     samples: Int64
+    copies: tuple[HostCopy, ...]
     plan_ns: int
     launch_ns: int
 
 
 class TorchExecutor:
-    """The engine's executor for a real device; with `drafting` it verifies draft tokens."""
+    """The engine's executor for a real device; with `drafting` it verifies draft tokens.
+
+    Attributes:
+        take_copies: returns the copies from and to CPU memory since its last call.
+    """
 
     def __init__(
         self,
@@ -81,6 +88,7 @@ class TorchExecutor:
         self._drafting = drafting
         self._sampling_params = sampling_params
         self._vocab_size = runner.model.shape.vocab_size
+        self.take_copies: Callable[[], tuple[HostCopy, ...]] = tuple
 
     @property
     def drafted_steps(self) -> dict[str, DraftedSteps]:
@@ -102,6 +110,7 @@ class TorchExecutor:
     def launch(self, batch: Batch) -> LaunchedBatch:
         """Prepare a batch and enqueue it. Waits for nothing."""
         begin_ns = time.perf_counter_ns()
+        copies = self.take_copies()
         rows = self._tables.advance(batch)
         plan = self._tables.plan(rows)
         work = self._stream.prepare(lambda: self._prepare(batch, rows, plan))
@@ -114,6 +123,7 @@ class TorchExecutor:
             padded_rows=self._runner.padded_rows(plan),
             max_decode_ctx=int(rows.kv_lens[len(batch.prefill) :].max(initial=0)),
             samples=rows.samples,
+            copies=copies,
             plan_ns=planned_ns - begin_ns,
             launch_ns=time.perf_counter_ns() - planned_ns,
         )
@@ -140,6 +150,8 @@ class TorchExecutor:
 
     def take_result(self, launched: LaunchedBatch) -> StepOutput:
         """Wait for a batch's tokens; returns which requests they end."""
+        for copy in launched.copies:  # times are known in the order of the stream
+            copy.submitted.result()
         sampled = launched.submitted.result().astype(np.int64, copy=False)
         if self._drafting is None:
             return self.tokens.take(launched.batch, sampled)

@@ -196,6 +196,7 @@ class RealServer:
                 step.idle_decisions_ns,
                 launched.padded_rows,
                 launched.max_decode_ctx,
+                launched.copies,
             )
         )
         return ended_ns

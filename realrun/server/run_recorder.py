@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from realrun.server.host_copies import HostCopy
 from realrun.tokens.drafting import DraftedSteps
 from sim.core.batch import Batch
 from sim.core.packed import Line
@@ -56,6 +57,7 @@ class StepRecord(NamedTuple):
             and this one.
         padded_rows: rows of the CUDA graph that ran it; 0 if it ran eagerly.
         max_decode_ctx: longest context of the decode rows, in tokens.
+        copies: copies from and to CPU memory, between the step before and this one.
     """
 
     batch: Batch
@@ -64,6 +66,7 @@ class StepRecord(NamedTuple):
     idle_decisions_ns: tuple[int, ...]
     padded_rows: int
     max_decode_ctx: int
+    copies: tuple[HostCopy, ...] = ()
 
 
 class RunRecorder:
@@ -134,8 +137,12 @@ class RunRecorder:
             yield line
 
 
+_DIRECTIONS = {False: "load", True: "store"}
+
+
 def _step_line(number: int, step: StepRecord) -> Line:
     times = step.times
+    copies = [[_DIRECTIONS[is_store], size, of.forward_ns] for is_store, size, of in step.copies]
     return step_line(
         number,
         step_times(times.decided_ns, times.started_ns, times.ended_ns, times.host_ns),
@@ -153,5 +160,6 @@ def _step_line(number: int, step: StepRecord) -> Line:
             "padded_rows": step.padded_rows,
             "max_decode_ctx": step.max_decode_ctx,
             "slots": step.state.slots,
+            **({"copies": copies} if copies else {}),
         },
     )

@@ -20,6 +20,7 @@ _GIB = 2**30
 _MOVES = {Tensor.to, Tensor.cpu, Tensor.tolist}
 _SET_DATA: Any = Tensor.data.__set__  # type: ignore[attr-defined]
 _HOST_READS = {Tensor.numpy, Tensor.tolist, Tensor.item, Tensor.clone}
+_HOST_JOINS = {torch.cat, torch.stack}
 _UNSET = {torch.empty, torch.empty_strided, torch.empty_like}
 _FROM_VALUES = {torch.tensor, torch.as_tensor, torch.asarray}
 
@@ -90,6 +91,10 @@ class _Calls(TorchFunctionMode):
 
     def _check_host(self, func: Any, subject: Any) -> None:
         """Refuse to read or write pinned memory that queued copies use."""
+        if func in _HOST_JOINS:
+            for part in subject:
+                if part.device.type == "cpu":
+                    self._gpu.check_read(part)
         if not isinstance(subject, Tensor) or subject.device.type != "cpu":
             return
         name = getattr(func, "__name__", "")

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from realrun.model.kv_tensors import page_bytes
 from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from realrun.server.serve_workload import serve
 from sim.engine.page_pool import PageCounts
@@ -231,7 +232,16 @@ def test_parity_with_kv_in_cpu_memory(warm, settings):
     divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
     check_log(run, requests)
-    assert sum(number for step in run.steps for _, number in step["loaded"]) > 0
+    num_loaded = sum(number for step in run.steps for _, number in step["loaded"])
+    assert num_loaded > 0
+    copies = [copy for step in run.steps for copy in step.get("copies", ())]
+    assert min(duration_ns for *_, duration_ns in copies) > 0
+    bytes_by_direction = {"load": 0, "store": 0}
+    for direction, num_bytes, _ in copies:
+        bytes_by_direction[direction] += num_bytes
+    per_token = page_bytes(warm.runner.model, 1)
+    assert bytes_by_direction["load"] == num_loaded * per_token
+    assert bytes_by_direction["store"] >= offload.num_chunks * 2 * VLLM.block_size * per_token
 
 
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])

@@ -205,8 +205,8 @@ def test_run_log_document_names_every_key(write, tmp_path):
             text = (DOCS / "reference" / name).read_text(encoding="utf-8")
             section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
             documented |= set(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE))
-        # A real server has no ranks, and outputs are kept on demand.
-        assert documented == {*line, *documented & {"output_ids", "rank"}}
+        # A real server has no ranks, outputs are kept on demand, and here nothing is copied.
+        assert documented == {*line, *documented & {"copies", "output_ids", "rank"}}
 
 
 def test_run_without_pool_size_takes_what_the_device_has(write, tmp_path):

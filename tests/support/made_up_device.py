@@ -103,6 +103,7 @@ class Device(TorchExecutor):
             padded_rows=graph,
             max_decode_ctx=0,
             samples=np.ones(step.num_prefill_rows + step.num_decode_rows, dtype=np.int64),
+            copies=(),
             plan_ns=plan_ns,
             launch_ns=launch_ns,
         )

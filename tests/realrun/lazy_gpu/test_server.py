@@ -15,7 +15,7 @@ from realrun.model import weights
 from realrun.runner import warm_up
 from realrun.runner.graphs import _DecodePass, _scratch_plan
 from realrun.runner.warm_runner import RunnerOptions
-from realrun.server import executor, serve_workload, step_work
+from realrun.server import executor, host_copies, serve_workload, step_work
 from realrun.server.executor import TorchExecutor
 from realrun.server.servable import servable_workload
 from realrun.server.serve_workload import warm_server
@@ -167,6 +167,35 @@ def test_graphs_verify_drafts(served):
     decodes = [(num_rows, padded) for mode, num_rows, _, padded in steps if mode == "decode"]
     # A graph has at most 7 rows more than it is given, so here drafts were given rows, too.
     assert any(padded - num_rows > 8 for num_rows, padded in decodes)
+
+
+# Prompts share prefixes, which leave the small memories and come back from the larger one.
+SHARED = (
+    "workload.num_requests=12",
+    "workload.arrivals.rate_rps=2",
+    "workload.prefixes={groups: 3, tokens: {kind: constant, value: 40}, share_probability: 1}",
+    "scheduler={family: vllm, block_size: 8, num_gpu_blocks_override: 40, max_num_seqs: 3}",
+    "scheduler.async_scheduling=false",
+    "scheduler.enable_prefix_caching=false",
+)
+HOST = (
+    *SHARED,
+    "scheduler.kv_offloading={capacity_tokens: 192, blocks_per_chunk: 2, load_tokens_per_s: 1000}",
+)
+
+
+# Each request is alone, and has one step: nothing waits for the copies that follow it.
+ALONE = ("workload.arrivals.rate_rps=2", "workload.output_tokens={kind: constant, value: 1}")
+
+
+@pytest.mark.parametrize("traffic", [(), ALONE], ids=["together", "alone"])
+def test_kv_comes_back_from_cpu_memory(served, monkeypatch, traffic):
+    """The tokens are those without CPU memory, and no copy needs a quick device."""
+    monkeypatch.setattr(host_copies, "_PART_BYTES", 1 << 16)
+    steps, outputs = served("llama", LazyGpu(), (*HOST, *traffic))
+    assert sum(row[1] > 0 for *_, prefill, _ in steps for row in prefill) >= 4
+    assert (steps, outputs) == served("llama", LazyGpu(is_lazy=False), (*HOST, *traffic))
+    assert outputs == served("llama", LazyGpu(), (*SHARED, *traffic))[1]
 
 
 class NoMark:
