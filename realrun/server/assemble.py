@@ -46,11 +46,7 @@ def assemble(
     # Under overlap a request keeps its slot until its last result is processed, so slots of ended
     # and new requests are in use at the same time.
     executor.attach(engine, 2 * config.max_rows + 2)
-    if (
-        offload is not None
-        and isinstance(engine.role, Polling)
-        and engine.role.offload is not None
-    ):
+    if offload is not None and isinstance(engine.role, Polling) and engine.role.offload is not None:
         host = engine.role.offload.connector.host
         copies = HostCopies(warm.runner.kv, warm.stream, host, offload.blocks_per_chunk)
         engine.role.offload.copies.made_by(copies.make)
