@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError, KeyPath, dotted
 from sim.engine.logged_decision import DECIDED_FIELDS
-from sim.engine.server_config import ServerConfig
+from sim.engine.server_config import ServerConfig, with_copies_in_stream
 from sim.family.user_family import FamilyFolder
 from sim.runlog import RunLog, TokenGaps
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
@@ -96,8 +96,10 @@ def rebuild(path: Path, base_dir: Path | None = None, skip: int = 0) -> RebuiltR
         recorded=recorded,
         log=load_run_log(recorded),
         scenario=scenario,
-        config=scheduler_config_with_pool(
-            scenario, pool_tokens, base_dir=folder, fail_at=partial(_error, path)
+        config=with_copies_in_stream(
+            scheduler_config_with_pool(
+                scenario, pool_tokens, base_dir=folder, fail_at=partial(_error, path)
+            )
         ),
         workload=_workload(recorded, scenario, folder),
         skip=skip,

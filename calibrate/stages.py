@@ -14,14 +14,13 @@ from tempfile import TemporaryDirectory
 
 from calibrate.nearest_step import NearestStepLatency
 from calibrate.rebuild import RebuiltRun
-from sim.core.batch import ScriptedExecutor
 from sim.core.packed import Line
 from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.engine.logged_decision import Divergence
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import RankReplay, of_one_server, replay
-from sim.families import build_engine
+from sim.families import build_engine, build_executor
 from sim.latency.model import LatencyModel
 from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ProfileLatency
@@ -47,7 +46,7 @@ class SimulatedRun:
 
 def replay_decisions(run: RebuiltRun) -> Divergence | None:
     """Stage 1; returns the first decision that is different."""
-    executor = ScriptedExecutor()
+    executor = build_executor(run.config)
     for request in run.workload.arrivals():
         spec = request.spec
         executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)

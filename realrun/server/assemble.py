@@ -3,7 +3,6 @@
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from types import MappingProxyType
 
 from realrun.model.paged_model import PagedModel
@@ -15,7 +14,7 @@ from realrun.tokens.outputs import Tokens
 from realrun.tokens.sampling import SamplingParams
 from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageIds
-from sim.engine.server_config import ServerConfig, goes_row_by_row
+from sim.engine.server_config import ServerConfig, goes_row_by_row, with_copies_in_stream
 from sim.families import build_engine
 from sim.vllm.pulling import Polling
 
@@ -35,9 +34,7 @@ def assemble(
         sampling_params: see `TorchExecutor`.
     """
     offload = getattr(config, "offload", None)
-    if offload is not None:
-        # Copies are made in the device's stream: the next step waits for them, and nothing else.
-        config = replace(config, offload=replace(offload, copy_ns_per_token=0.0))  # type: ignore[type-var]
+    config = with_copies_in_stream(config)
     speculation = getattr(config, "speculation", None)
     drafting = NgramDrafting(speculation, tokens) if goes_row_by_row(config) else None
     executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting, sampling_params)

@@ -194,6 +194,26 @@ def test_run_says_that_the_section_host_is_not_used(write, capsys):
     assert "host" not in capsys.readouterr().err
 
 
+def test_run_with_kv_in_cpu_memory_logs_copies(write, tmp_path):
+    """What was stored and loaded, and how long it took; the log replays."""
+    scheduler = {
+        **VLLM,
+        **HOST,
+        "block_size": 8,
+        "num_gpu_blocks_override": 20,
+        "max_num_seqs": 4,
+        "max_model_len": 72,
+        "async_scheduling": False,
+        "enable_prefix_caching": False,
+    }
+    path, log = write(scheduler=scheduler), tmp_path / "log.jsonl"
+    assert run(path, "--log", str(log)) == 0
+    copies = [copy for step in read_run_log(log).steps for copy in step.get("copies", ())]
+    assert {direction for direction, _, _ in copies} == {"load", "store"}
+    assert all(num_bytes > 0 and duration_ns > 0 for _, num_bytes, duration_ns in copies)
+    assert replay_decisions(rebuild(log)) is None
+
+
 def test_run_log_document_names_every_key(write, tmp_path):
     """Together with decision-log.md it names every key, and no key that is not there."""
     log = tmp_path / "log.jsonl"
@@ -260,6 +280,9 @@ def refused(capsys, *arguments):
         ({**DRAFTING, "scheduler": {**VLLM, "num_gpu_blocks_override": 9, **HOST,
           "speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}},
          "scheduler.speculative_config: the real runner keeps KV in CPU memory only without"),
+        ({"scheduler": {**VLLM, "num_gpu_blocks_override": 9, "async_scheduling": False,
+          "kv_offloading": {"capacity_tokens": 2**40}}},
+         "KV in CPU memory takes"),
         ({"scheduler": {**VLLM, "block_size": 256, "num_gpu_blocks_override": 9}},
          "s.yaml:10: scheduler.block_size: the runner takes 1 to 128"),
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 10**10}},
