@@ -11,7 +11,7 @@ from realrun.device.memory import GIB, available_ram_bytes
 from realrun.device.streams import DeviceStream, SubmittedStep
 from realrun.model.kv_tensors import KVTensors
 from sim.core.errors import InputError
-from sim.vllm.offload.copies import Job
+from sim.vllm.offload.copies import CopyJob
 from sim.vllm.offload.host_memory import HostMemory
 from sim.vllm.offload.policies import ChunkKey
 
@@ -72,7 +72,7 @@ class HostCopies:
         self._unused = list(range(host.num_chunks))
         self._made: list[HostCopy] = []
 
-    def make(self, job: Job) -> None:
+    def make(self, job: CopyJob) -> None:
         """Add a copy to the stream."""
         places = self._new_places(job) if job.is_store else [self._places[key] for key in job.keys]
 
@@ -124,7 +124,7 @@ class HostCopies:
             found = chunks[:, number].reshape(-1, *first.shape[1:])
             layer.index_copy_(0, pages, found[-len(pages) :])
 
-    def _new_places(self, job: Job) -> list[int]:
+    def _new_places(self, job: CopyJob) -> list[int]:
         """Places for the chunks of a store: unused ones, or those of chunks that have left."""
         for key in job.keys:
             if key in self._places:

@@ -22,7 +22,7 @@ else:
     TraceName = StrEnum("TraceName", {name: name for name in FORMATS})
 
 
-class _Traffic(NamedTuple):
+class _TrafficToWrite(NamedTuple):
     """A workload, and the bytes of KV that its model keeps of a token, if that is known."""
 
     workload: "Workload"
@@ -101,7 +101,7 @@ def workload(
 
 
 def _show_stats(
-    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, _: _Asked
+    traffic: _TrafficToWrite, block_size: int | None, named: Mapping[str, Any] | None, _: _Asked
 ) -> None:
     from sim.commands.output import print_line
     from sim.tables.table import Column, Table
@@ -122,7 +122,7 @@ def _show_stats(
 
 
 def _show_curve(
-    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, asked: _Asked
+    traffic: _TrafficToWrite, block_size: int | None, named: Mapping[str, Any] | None, asked: _Asked
 ) -> None:
     """Print the curve: as a table, or with the keys of `named` as JSON; and draw it."""
     from sim.commands.output import print_line, print_table
@@ -146,7 +146,7 @@ def _show_curve(
 
 
 def _fit(
-    traffic: _Traffic, block_size: int | None, named: Mapping[str, Any] | None, asked: _Asked
+    traffic: _TrafficToWrite, block_size: int | None, named: Mapping[str, Any] | None, asked: _Asked
 ) -> None:
     """Write the statistics, and print how near what is drawn from them comes."""
     from sim.commands.output import print_line, print_table
@@ -181,7 +181,7 @@ def _fit(
     print_line(f"workload: {{kind: fitted, path: {out}}} draws such requests.")
 
 
-def _of_scenario(path: Path, overrides: Sequence[str]) -> _Traffic:
+def _of_scenario(path: Path, overrides: Sequence[str]) -> _TrafficToWrite:
     from sim.scenario.build import located_errors
     from sim.scenario.kv_sizes import load_shapes, token_bytes
     from sim.scenario.load import load_scenario
@@ -192,12 +192,12 @@ def _of_scenario(path: Path, overrides: Sequence[str]) -> _Traffic:
     with located_errors(loaded):
         model, _ = load_shapes(scenario, loaded.base_dir)
         built = build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
-    return _Traffic(built, None if model is None else token_bytes(model))
+    return _TrafficToWrite(built, None if model is None else token_bytes(model))
 
 
 def _of_trace(
     path: Path, trace: TraceFormat, overrides: Sequence[str], model: str | None
-) -> _Traffic:
+) -> _TrafficToWrite:
     from sim.scenario.kv_sizes import token_bytes
     from sim.scenario.load import load_trace
     from sim.workload.kinds.build import build_workload
@@ -209,7 +209,7 @@ def _of_trace(
         per_token = token_bytes(load_model_shape(model, Path()))
     loaded = load_trace(path, trace, overrides)
     built = build_workload(loaded.workload, seed=loaded.seed, base_dir=Path())
-    return _Traffic(built, per_token)
+    return _TrafficToWrite(built, per_token)
 
 
 def _flat(values: dict[str, Any]) -> Iterator[tuple[str, float | None]]:

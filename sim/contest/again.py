@@ -7,12 +7,12 @@ from shlex import quote
 from typing import Any
 
 from sim.contest.plan import Contest, factor_of
-from sim.contest.results import Cell, ContestResults
+from sim.contest.results import ContestCell, ContestResults
 from sim.scenario.overrides import FILE_KEYS
 from sim.sweep.plan import SEED, Settings, canonical
 
 
-def run_command(results: ContestResults, cell: Cell) -> str:
+def run_command(results: ContestResults, cell: ContestCell) -> str:
     """The command that runs a cell again with the first seed, from the current folder."""
     contest = results.contest
     traffic = next(each for each in results.traffic if each.name == cell.traffic)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sim.contest.plan import Contest
-from sim.contest.suite import Traffic
+from sim.contest.suite import SuiteTraffic
 from sim.metrics.summary import Summary
 from sim.sweep.capacity.loads import Loads
 from sim.sweep.plan import Point
@@ -37,10 +37,10 @@ class Capacity(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Search:
+class _PolicySearch:
     """The search under one traffic; `runs` are those of each load, with the seeds used now."""
 
-    traffic: Traffic
+    traffic: SuiteTraffic
     loads: Loads
     runs: dict[int, tuple[Summary, ...]]
 
@@ -61,7 +61,7 @@ def find_capacities(
     Raises:
         InputError: the reference failed, or misses the SLO however slowly requests come.
     """
-    searches = [_Search(traffic, Loads((1,), _STEP), {}) for traffic in contest.traffic]
+    searches = [_PolicySearch(traffic, Loads((1,), _STEP), {}) for traffic in contest.traffic]
     num_seeds = min(len(contest.seeds), _MAX_SEEDS)
     for used in (1, num_seeds)[: min(num_seeds, 2)]:
         while open_ones := [one for one in searches if one.next_load is not None]:
@@ -76,7 +76,7 @@ def find_capacities(
 
 def _try(
     contest: Contest,
-    searches: Sequence[_Search],
+    searches: Sequence[_PolicySearch],
     num_seeds: int,
     points: StoredPoints,
     watcher: Watcher,
@@ -100,7 +100,7 @@ def _factor(load: float) -> float:
     return float(f"{load:.4g}")
 
 
-def _summary(contest: Contest, search: _Search, outcome: PointOutcome) -> Summary:
+def _summary(contest: Contest, search: _PolicySearch, outcome: PointOutcome) -> Summary:
     if outcome.status is not TaskStatus.DONE or outcome.result is None:
         reason = (
             f"{contest.section.reference} failed under traffic {search.traffic.name}:"
@@ -114,7 +114,7 @@ def _attainment(runs: Sequence[Summary]) -> float:
     return float(sum(run["slo_attainment"] or 0.0 for run in runs)) / len(runs)
 
 
-def _refuse_without(contest: Contest, search: _Search) -> None:
+def _refuse_without(contest: Contest, search: _PolicySearch) -> None:
     if search.loads.best is None:
         best = max(map(_attainment, search.runs.values()))
         reason = (
@@ -124,7 +124,7 @@ def _refuse_without(contest: Contest, search: _Search) -> None:
         raise contest.base.error(("contest", "min_slo_attainment"), reason)
 
 
-def _capacity(contest: Contest, search: _Search) -> Capacity:
+def _capacity(contest: Contest, search: _PolicySearch) -> Capacity:
     [number] = search.loads.best or (0,)
     factor, runs = _factor(search.loads.load((number,))), search.runs[number]
     rates = [run["request_rate"] for run in runs if run["request_rate"] is not None]

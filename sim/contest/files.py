@@ -9,7 +9,7 @@ from sim.contest.again import run_command
 from sim.contest.markdown import contest_markdown
 from sim.contest.measures import MEASURES
 from sim.contest.page import contest_page
-from sim.contest.results import Cell, ContestResults, Overall
+from sim.contest.results import ContestCell, ContestResults, Overall
 from sim.contest.tables import failure_lines
 from sim.core.files import json_text, remove_file, write_text
 from sim.report.page import write_report
@@ -62,12 +62,12 @@ def contest_json(results: ContestResults) -> str:
     return json_text(content, indent=1)
 
 
-def _cells(results: ContestResults) -> Iterator[Cell]:
+def _cells(results: ContestResults) -> Iterator[ContestCell]:
     """The cells of all contestants that are not out."""
     return (cell for cell in results.outcomes if cell.contestant in results.contestants)
 
 
-def _cell(results: ContestResults, cell: Cell) -> dict[str, Any]:
+def _cell(results: ContestResults, cell: ContestCell) -> dict[str, Any]:
     differences = {}
     if cell.contestant != results.reference:
         found = {each: results.differences(each)[cell] for each in MEASURES}

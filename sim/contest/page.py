@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sim.contest.again import run_command
 from sim.contest.pictures import draw_contest
-from sim.contest.results import Cell, ContestResults
+from sim.contest.results import ContestCell, ContestResults
 from sim.contest.tables import (
     INTERVALS_IN_WORDS,
     card_table,
@@ -53,7 +53,7 @@ def _tables(results: ContestResults) -> Iterator[Table]:
     for traffic in results.traffic:
         for load in results.loads:
             table = values_table(results, traffic, load)
-            cells = (Cell(name, traffic.name, load) for name in results.contestants)
+            cells = (ContestCell(name, traffic.name, load) for name in results.contestants)
             rows = [
                 [*row, run_command(results, cell)]
                 for row, cell in zip(table.rows, cells, strict=True)

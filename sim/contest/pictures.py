@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sim.contest.measures import BY_NAME, Measure
-from sim.contest.results import Cell, ContestResults
-from sim.contest.suite import Traffic
+from sim.contest.results import ContestCell, ContestResults
+from sim.contest.suite import SuiteTraffic
 from sim.contest.tables import load_in_words
 from sim.metrics.points import MeanInterval
 from sim.metrics.registry import MetricName
@@ -70,12 +70,12 @@ def draw_contest(results: ContestResults) -> dict[str, Drawn]:
     return {name: _draw(results, traffic, BY_NAME[name]) for name in _WAITS if traffic}
 
 
-def _has_hits(results: ContestResults, traffic: Traffic) -> bool:
-    cells = (Cell(name, traffic.name, results.loads[-1]) for name in results.contestants)
+def _has_hits(results: ContestResults, traffic: SuiteTraffic) -> bool:
+    cells = (ContestCell(name, traffic.name, results.loads[-1]) for name in results.contestants)
     return any(results.interval(cell, BY_NAME[_HITS]).mean for cell in cells)
 
 
-def _draw(results: ContestResults, traffic: Sequence[Traffic], wait: Measure) -> Drawn:
+def _draw(results: ContestResults, traffic: Sequence[SuiteTraffic], wait: Measure) -> Drawn:
     styles = {
         name: numbered_style(name, place)
         for place, name in enumerate(results.contest.section.contestants)
@@ -93,7 +93,7 @@ def _draw(results: ContestResults, traffic: Sequence[Traffic], wait: Measure) ->
     return Drawn(picture, slug_of("hits", label), title, _caption(results, traffic, ends))
 
 
-def _caption(results: ContestResults, traffic: Sequence[Traffic], ends: Style | None) -> str:
+def _caption(results: ContestResults, traffic: Sequence[SuiteTraffic], ends: Style | None) -> str:
     joined = ", ".join(results.contest.section.curve)
     line = "" if ends is None else f" The grey line joins {joined}."
     shown = {each.name for each in traffic}
@@ -104,7 +104,7 @@ def _caption(results: ContestResults, traffic: Sequence[Traffic], ends: Style | 
 
 def _panel(
     results: ContestResults,
-    traffic: Traffic,
+    traffic: SuiteTraffic,
     wait: Measure,
     styles: dict[str, Style],
     curve: Sequence[str],
@@ -112,7 +112,7 @@ def _panel(
 ) -> Panel:
     points = {}
     for name, style in styles.items():
-        cell = Cell(name, traffic.name, results.loads[-1])
+        cell = ContestCell(name, traffic.name, results.loads[-1])
         x, y = (_value(results, cell, measure) for measure in (wait, BY_NAME[_HITS]))
         if x is not None and y is not None:
             points[name] = _Point(style, x, y)
@@ -127,7 +127,7 @@ def _panel(
     return Panel(x=x_axis, y=y_axis, marks=marks, title=traffic.name)
 
 
-def _value(results: ContestResults, cell: Cell, measure: Measure) -> _Value | None:
+def _value(results: ContestResults, cell: ContestCell, measure: Measure) -> _Value | None:
     """The mean of a cell. Its whisker is as long as the interval of the paired difference.
 
     Of a measure that is compared as a ratio, the whisker is as long relative to the mean.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sim.contest.suite import Traffic, suite
+from sim.contest.suite import SuiteTraffic, suite
 from sim.core.errors import InputError, KeyPath, shorten, unknown_name
 from sim.scenario.contest_section import OWN, ContestSection
 from sim.scenario.load import LoadedScenario, refuse_pools, vary
@@ -55,7 +55,7 @@ class Contest:
     section: ContestSection
     plan: Contestants
     settings: Mapping[str, Settings]
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[SuiteTraffic, ...]
     seeds: tuple[int, ...]
     overrides: tuple[str, ...] = ()
 
@@ -71,7 +71,9 @@ class Contest:
         num_cells = len(section.contestants) * len(self.traffic) * len(section.loads)
         return num_cells * len(self.seeds)
 
-    def settings_of(self, contestant: str, traffic: Traffic, factor: float) -> dict[str, YamlValue]:
+    def settings_of(
+        self, contestant: str, traffic: SuiteTraffic, factor: float
+    ) -> dict[str, YamlValue]:
         """The key paths with which `simulate run` runs a contestant under some traffic.
 
         `factor` is how much faster requests come than the traffic's own rate.
@@ -79,13 +81,13 @@ class Contest:
         traffic_settings = self.traffic_settings(contestant, traffic, factor)
         return {**self.settings[contestant], **traffic_settings}
 
-    def points(self, contestant: str, traffic: Traffic, factor: float) -> tuple[Point, ...]:
+    def points(self, contestant: str, traffic: SuiteTraffic, factor: float) -> tuple[Point, ...]:
         """The runs of a contestant under some traffic, one for each seed."""
         own = self.traffic_settings(contestant, traffic, factor)
         return self.plan.with_seeds({CONTESTANT: contestant, **own}, self.seeds)
 
     def traffic_settings(
-        self, contestant: str, traffic: Traffic, factor: float
+        self, contestant: str, traffic: SuiteTraffic, factor: float
     ) -> dict[str, YamlValue]:
         """The key paths of `settings_of` that make the traffic, and set the pool under it."""
         settings: dict[str, YamlValue] = {"workload": traffic.workload}
@@ -141,7 +143,7 @@ def _contestant(loaded: LoadedScenario, name: str) -> LoadedScenario:
     return vary(loaded, changes)
 
 
-def _traffic(loaded: LoadedScenario, section: ContestSection) -> Iterator[Traffic]:
+def _traffic(loaded: LoadedScenario, section: ContestSection) -> Iterator[SuiteTraffic]:
     names: list[str] = []
     for number, given in enumerate(section.traffic or tuple(suite())):
         place: KeyPath = ("contest", "traffic", number)
@@ -152,9 +154,9 @@ def _traffic(loaded: LoadedScenario, section: ContestSection) -> Iterator[Traffi
         raw = cast("dict[str, YamlValue]", loaded.raw)
         if not isinstance(given, str):
             written = cast("Any", raw["contest"])["traffic"][number]["workload"]
-            yield Traffic(name, written, "", given.pool_tokens)
+            yield SuiteTraffic(name, written, "", given.pool_tokens)
         elif name == OWN:
-            yield Traffic(OWN, raw["workload"])
+            yield SuiteTraffic(OWN, raw["workload"])
         elif name in suite():
             yield suite()[name]
         else:

@@ -10,7 +10,7 @@ from sim.contest.capacity import Capacity
 from sim.contest.compare import Difference, corrected, difference, paired
 from sim.contest.measures import MEASURES, Measure
 from sim.contest.plan import Contest, factor_of
-from sim.contest.suite import Traffic
+from sim.contest.suite import SuiteTraffic
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.metrics.summary import Summary
 from sim.sweep.plan import Point
@@ -18,7 +18,7 @@ from sim.sweep.store import PointOutcome, StoredPoints, Watcher
 from sim.workers.executor import TaskStatus
 
 
-class Cell(NamedTuple):
+class ContestCell(NamedTuple):
     """A contestant under some traffic at a load, which is a share of the capacity."""
 
     contestant: str
@@ -34,7 +34,7 @@ class Overall(NamedTuple):
 
 
 # The differences of a measure, by where they were found.
-CellDifferences = Mapping[Cell, Difference]
+CellDifferences = Mapping[ContestCell, Difference]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ContestResults:
 
     contest: Contest
     capacities: Mapping[str, Capacity]
-    outcomes: Mapping[Cell, tuple[PointOutcome, ...]]
+    outcomes: Mapping[ContestCell, tuple[PointOutcome, ...]]
 
     @property
     def reference(self) -> str:
@@ -59,7 +59,7 @@ class ContestResults:
         return self.contest.section.loads
 
     @property
-    def traffic(self) -> tuple[Traffic, ...]:
+    def traffic(self) -> tuple[SuiteTraffic, ...]:
         return self.contest.traffic
 
     @property
@@ -71,9 +71,9 @@ class ContestResults:
         return min(self.loads, key=lambda load: (round(abs(load - 1), 6), -load))
 
     @cached_property
-    def failures(self) -> Mapping[str, tuple[Cell, PointOutcome]]:
+    def failures(self) -> Mapping[str, tuple[ContestCell, PointOutcome]]:
         """The first run of each contestant that did not end well; it takes no part any more."""
-        found: dict[str, tuple[Cell, PointOutcome]] = {}
+        found: dict[str, tuple[ContestCell, PointOutcome]] = {}
         for cell, outcomes in self.outcomes.items():
             for outcome in outcomes:
                 if outcome.status is not TaskStatus.DONE:
@@ -90,11 +90,11 @@ class ContestResults:
         """Those of them that are compared with the reference."""
         return [name for name in self.contestants if name != self.reference]
 
-    def runs(self, cell: Cell) -> list[Summary]:
+    def runs(self, cell: ContestCell) -> list[Summary]:
         """The summaries of a cell, one for each seed."""
         return [outcome.result for outcome in self.outcomes[cell] if outcome.result is not None]
 
-    def interval(self, cell: Cell, measure: Measure) -> MeanInterval:
+    def interval(self, cell: ContestCell, measure: Measure) -> MeanInterval:
         """The measure's mean over the seeds in which it is defined."""
         values = [measure.value(run) for run in self.runs(cell)]
         return mean_interval([value for value in values if value is not None])
@@ -113,7 +113,9 @@ class ContestResults:
 
     def _compared(self, measure: Measure) -> tuple[CellDifferences, Mapping[Overall, Difference]]:
         pairs = {
-            Cell(name, traffic.name, load): self._paired(measure, Cell(name, traffic.name, load))
+            ContestCell(name, traffic.name, load): self._paired(
+                measure, ContestCell(name, traffic.name, load)
+            )
             for name in self.challengers
             for traffic in self.traffic
             for load in self.loads
@@ -125,7 +127,9 @@ class ContestResults:
         overall = {
             Overall(name, load): difference(
                 measure,
-                _over_traffic([pairs[Cell(name, traffic.name, load)] for traffic in self.traffic]),
+                _over_traffic(
+                    [pairs[ContestCell(name, traffic.name, load)] for traffic in self.traffic]
+                ),
                 draws=any(self._draws(traffic.name, load) for traffic in self.traffic),
             )
             for name in self.challengers
@@ -133,20 +137,20 @@ class ContestResults:
         }
         return corrected(cells), corrected(overall)
 
-    def _paired(self, measure: Measure, cell: Cell) -> list[float] | None:
-        base = Cell(self.reference, cell.traffic, cell.load)
+    def _paired(self, measure: Measure, cell: ContestCell) -> list[float] | None:
+        base = ContestCell(self.reference, cell.traffic, cell.load)
         of_both = [[measure.value(run) for run in self.runs(each)] for each in (cell, base)]
         return paired(measure, *of_both)
 
     def _draws(self, traffic: str, load: float) -> bool:
         """Whether seeds change the traffic; those of a recorded trace do not."""
-        runs = self.runs(Cell(self.reference, traffic, load))
+        runs = self.runs(ContestCell(self.reference, traffic, load))
         return len({(run["duration"], run["mean_ttft_ms"]) for run in runs}) > 1
 
     @property
     def confidence(self) -> dict[str, Any]:
         """What the step times of the reference rest on."""
-        cell = Cell(self.reference, self.traffic[0].name, self.usual_load)
+        cell = ContestCell(self.reference, self.traffic[0].name, self.usual_load)
         found = over_seeds([run["confidence"] for run in self.runs(cell) if run.get("confidence")])
         # The intervals of its means are about one traffic and load of many.
         return {key: found[key] for key in ("basis", "source") if key in found}
@@ -170,8 +174,8 @@ def run_contest(
         InputError: an outcome cannot be stored, the executor cannot be used, or the reference
             failed.
     """
-    groups: dict[Cell, Sequence[Point]] = {
-        Cell(name, traffic.name, load): contest.points(
+    groups: dict[ContestCell, Sequence[Point]] = {
+        ContestCell(name, traffic.name, load): contest.points(
             name, traffic, factor_of(capacities[traffic.name].factor, load)
         )
         for name in contest.section.contestants

@@ -10,8 +10,8 @@ from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """Traffic of a contest.
+class SuiteTraffic:
+    """SuiteTraffic of a contest.
 
     Attributes:
         workload: the section `workload`, as data; it comes at its own rate.
@@ -26,12 +26,12 @@ class Traffic:
 
 
 @cache
-def suite() -> Mapping[str, Traffic]:
+def suite() -> Mapping[str, SuiteTraffic]:
     """All traffic that ships, in its order."""
     text = files("sim.contest").joinpath("suite.yaml").read_text(encoding="utf-8")
     entries = cast("dict[str, dict[str, YamlValue]]", parse_yaml_mapping(text, "suite.yaml").value)
     return {
-        name: Traffic(
+        name: SuiteTraffic(
             name,
             entry["workload"],
             str(entry["about"]),

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from sim.contest.compare import Difference
 from sim.contest.measures import BY_NAME, MEASURES, Measure
-from sim.contest.results import Cell, ContestResults, Overall
-from sim.contest.suite import Traffic
+from sim.contest.results import ContestCell, ContestResults, Overall
+from sim.contest.suite import SuiteTraffic
 from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.report.confidence_text import confidence_lines
 from sim.scenario.schema import SloSection
@@ -85,7 +85,7 @@ def overview_table(results: ContestResults, load: float) -> Table:
 
 def _num_verdicts(results: ContestResults, name: str, measure: Measure, load: float) -> list[str]:
     found = [
-        results.differences(measure)[Cell(name, traffic.name, load)].verdict(measure.better)
+        results.differences(measure)[ContestCell(name, traffic.name, load)].verdict(measure.better)
         for traffic in results.traffic
     ]
     return [str(found.count(verdict)) for verdict in ("better", "worse")]
@@ -133,7 +133,9 @@ def traffic_card(results: ContestResults, name: str) -> Table:
         [
             traffic.name,
             *(
-                difference_text(measure, found[Cell(name, traffic.name, load)], interval=True)
+                difference_text(
+                    measure, found[ContestCell(name, traffic.name, load)], interval=True
+                )
                 for load in results.loads
             ),
         ]
@@ -167,7 +169,8 @@ def _places(results: ContestResults, name: str, measure: Measure, verdict: str) 
         at = [
             f"{load:g} ({_amount(measure, one)})"
             for load in results.loads
-            if (one := found[Cell(name, traffic.name, load)]).verdict(measure.better) == verdict
+            if (one := found[ContestCell(name, traffic.name, load)]).verdict(measure.better)
+            == verdict
         ]
         if at:
             places.append(f"{traffic.name} at {', '.join(at)}")
@@ -178,10 +181,13 @@ def _amount(measure: Measure, found: Difference) -> str:
     return f"{_signed(found.mean or 0.0)} {measure.difference_unit}".rstrip()
 
 
-def values_table(results: ContestResults, traffic: Traffic, load: float) -> Table:
+def values_table(results: ContestResults, traffic: SuiteTraffic, load: float) -> Table:
     """The values themselves: means over the seeds, of each contestant."""
     rows = [
-        [name, *(results.interval(Cell(name, traffic.name, load), each) for each in MEASURES)]
+        [
+            name,
+            *(results.interval(ContestCell(name, traffic.name, load), each) for each in MEASURES),
+        ]
         for name in results.contestants
     ]
     columns = [

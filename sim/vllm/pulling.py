@@ -30,7 +30,7 @@ from sim.core.request import Status
 from sim.engine.parts import Role
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
-from sim.vllm.offload.copies import Job
+from sim.vllm.offload.copies import CopyJob
 from sim.vllm.offload.role import Offload
 
 
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
 
     rid: str
     is_lost: bool
-    job: Job | None = None
+    job: CopyJob | None = None
 
 
 class Polls:

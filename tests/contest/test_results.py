@@ -5,7 +5,7 @@ import pytest
 from sim.contest.capacity import Capacity
 from sim.contest.measures import BY_NAME
 from sim.contest.pictures import draw_contest
-from sim.contest.results import Cell, ContestResults, Overall
+from sim.contest.results import ContestCell, ContestResults, Overall
 from sim.contest.tables import slo_line, traffic_card, where_lines
 from sim.metrics.registry import Better
 from sim.workers.executor import TaskOutcome, TaskStatus
@@ -44,7 +44,7 @@ def results(planned):
         for name in contest.settings:
             for traffic in contest.traffic:
                 for load in contest.section.loads:
-                    cell = Cell(name, traffic.name, load)
+                    cell = ContestCell(name, traffic.name, load)
                     outcomes[cell] = tuple(
                         TaskOutcome("key", TaskStatus.BAD_INPUT, message="no order")
                         if name in failed and (traffic.name, seed) == ("mine", 3)
@@ -60,15 +60,15 @@ def results(planned):
 def test_difference_of_a_cell_is_that_of_its_traffic(results):
     found = results().differences(TTFT)
     assert set(found) == {
-        Cell(name, traffic, load)
+        ContestCell(name, traffic, load)
         for name in ("lpm", "vllm")
         for traffic in ("own", "mine")
         for load in (0.8, 1.2)
     }
-    assert found[Cell("lpm", "own", 0.8)].mean == pytest.approx(100)
-    assert found[Cell("lpm", "own", 0.8)].verdict(TTFT.better) == "worse"
-    assert found[Cell("lpm", "mine", 0.8)].verdict(TTFT.better) == "better"
-    assert found[Cell("vllm", "mine", 1.2)].verdict(TTFT.better) == "same"
+    assert found[ContestCell("lpm", "own", 0.8)].mean == pytest.approx(100)
+    assert found[ContestCell("lpm", "own", 0.8)].verdict(TTFT.better) == "worse"
+    assert found[ContestCell("lpm", "mine", 0.8)].verdict(TTFT.better) == "better"
+    assert found[ContestCell("vllm", "mine", 1.2)].verdict(TTFT.better) == "same"
 
 
 def test_difference_over_all_traffic_is_the_mean_ratio(results):
@@ -82,7 +82,7 @@ def test_traffic_without_a_value_does_not_count(results):
     found = results().overall(JAIN)[Overall("lpm", 1.2)]
     assert found.mean == pytest.approx(-10)
     assert found.verdict(Better.HIGHER) == "worse"
-    assert results().differences(JAIN)[Cell("lpm", "own", 0.8)].mean is None
+    assert results().differences(JAIN)[ContestCell("lpm", "own", 0.8)].mean is None
 
 
 def test_card_says_where_and_in_which_unit(results):
@@ -134,7 +134,7 @@ def test_contestant_with_a_failed_run_takes_no_part(results):
     assert found.contestants == ["fcfs", "vllm"]
     assert {name for name, _, _ in found.differences(TTFT)} == {"vllm"}
     cell, outcome = found.failures["lpm"]
-    assert (cell, outcome.message) == (Cell("lpm", "mine", 0.8), "no order")
+    assert (cell, outcome.message) == (ContestCell("lpm", "mine", 0.8), "no order")
 
 
 def test_the_correction_is_over_all_contestants_traffic_and_loads(results):

@@ -35,7 +35,7 @@ from typing import Any, TextIO
 Answer = dict[str, Any]
 
 
-class Servers:
+class ServersInside:
     """The simulated servers of one engine, by number.
 
     Of an engine whose settings are global to a process, each is in a copy of this process.
@@ -97,7 +97,7 @@ class Apart:
             os.close(ours)
             os.close(answers)
             with os.fdopen(theirs) as questions, os.fdopen(answering, "w") as said:
-                serve(Servers(engine, copies=False), questions, said)
+                serve(ServersInside(engine, copies=False), questions, said)
             os._exit(0)
         os.close(theirs)
         os.close(answering)
@@ -129,7 +129,7 @@ def in_words(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}{place}".split())
 
 
-def serve(servers: Servers, questions: TextIO, answers: TextIO) -> None:
+def serve(servers: ServersInside, questions: TextIO, answers: TextIO) -> None:
     """Answer until there are no more questions."""
     for line in questions:
         answers.write(servers.answer(line))
@@ -140,4 +140,4 @@ def main() -> None:
     # Whatever the engine prints must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    serve(Servers(sys.argv[2]), sys.stdin, answers)
+    serve(ServersInside(sys.argv[2]), sys.stdin, answers)

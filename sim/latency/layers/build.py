@@ -13,7 +13,7 @@ from sim.latency.config import LayersLatencyConfig
 from sim.latency.host import HostTimes, read_host_times
 from sim.latency.layers.model import AllReduce, LayerComposition, LayersLatency, LayerTimes
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
-from sim.latency.layers.splitwise import NAME, WholeModel, read_splitwise
+from sim.latency.layers.splitwise import NAME, SplitwiseModel, read_splitwise
 from sim.latency.layers.vidur import is_vidur, read_vidur
 from sim.latency.shapes import ModelShape
 from sim.tables.csv_table import find_table
@@ -52,7 +52,7 @@ def build_layers(
         _refuse(config, _FOR_LAYERS, "belongs to tables of layers; this one has whole models")
         sweeps = read_splitwise(table, config.tp, config.table_model, config.table_hardware)
         _check_spread(config, known=False)
-        return LayersLatency(WholeModel(sweeps), host, overlaps=overlaps)
+        return LayersLatency(SplitwiseModel(sweeps), host, overlaps=overlaps)
     _refuse(config, _FOR_WHOLE_MODELS, "belongs to tables of whole models; this one has layers")
     layers = _layers(config, path, model)
     _check_spread(config, known=layers.knows_spread)

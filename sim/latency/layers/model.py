@@ -11,7 +11,7 @@ from sim.latency.curves import Curve, weighted_sum
 from sim.latency.features import StepFeatures
 from sim.latency.host import HostTimes
 from sim.latency.layers.attention import Alphas, LayersDecodeTimes
-from sim.latency.layers.splitwise import WholeModel
+from sim.latency.layers.splitwise import SplitwiseModel
 from sim.latency.model import RangeReport, StepTime, equal_ns
 from sim.latency.range_counter import Limits, RangeCounter
 
@@ -190,7 +190,7 @@ class LayersLatency:
 
     def __init__(
         self,
-        composition: LayerComposition | WholeModel,
+        composition: LayerComposition | SplitwiseModel,
         host: HostTimes | None = None,
         *,
         overlaps: bool = False,

@@ -46,7 +46,7 @@ class Sweeps:
     context_ms: Curve
 
 
-class WholeModel:
+class SplitwiseModel:
     """Step times of a whole model: of prompts, of decode rows, or the sum of both.
 
     Prompts: each of the two sweeps has a time for n prompt tokens. One has it for several prompts

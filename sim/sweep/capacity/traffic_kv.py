@@ -12,7 +12,7 @@ from sim.sweep.capacity.memory import BYTES_PER_GB, BYTES_PER_TB, Memory
 from sim.sweep.plan import Plan, Settings
 from sim.workload.kinds.build import build_workload
 from sim.workload.reuse.blocks import (
-    RequestBlocks,
+    ReadBlocks,
     block_size_of,
     in_time_order,
     num_generated,
@@ -58,7 +58,7 @@ def traffic_kv(
     Raises InputError: the traffic cannot be built.
     """
 
-    def blocks_of(seed: int) -> RequestBlocks:
+    def blocks_of(seed: int) -> ReadBlocks:
         loaded = plan.vary({**traffic, "seed": seed})
         with located_errors(loaded):
             workload = build_workload(
@@ -83,7 +83,7 @@ def _block_size(workload: Workload) -> int:
     return max(1, size) * max(1, -(-num_tokens // (_MOST_BLOCKS * max(1, size))))
 
 
-def _different_tokens(blocks: RequestBlocks) -> int:
+def _different_tokens(blocks: ReadBlocks) -> int:
     """Tokens of different full blocks, and what each request may have beside full blocks."""
     num_requests = len(blocks.offsets) - 1
     return (len(np.unique(blocks.keys)) + num_requests) * blocks.block_size

@@ -40,7 +40,7 @@ def requests_to_serve() -> list[ScriptedRequest]:
     return requests
 
 
-class _Server:
+class _ServerUnderTest:
     """Serves requests that all arrive at the start. Under overlap, results come one step late.
 
     `horizon` is how many further decode steps the engine foresaw after the last decision.
@@ -97,7 +97,7 @@ class SchedulerContract:
 
     def test_scheduler_without_requests_waits_for_one(self, make_config: MakeConfig) -> None:
         """Nothing is launched, no wake-up time is set, all memory is free."""
-        server = _Server(make_config(_ROOMY, 4, _MAX_ROWS), ())
+        server = _ServerUnderTest(make_config(_ROOMY, 4, _MAX_ROWS), ())
         decided = server.engine.begin_step(0)
         assert decided.batch is None
         assert decided.wakes_ns is None
@@ -105,7 +105,7 @@ class SchedulerContract:
 
     def test_scheduler_rows_are_distinct_and_not_too_many(self, make_config: MakeConfig) -> None:
         """A batch has at most the allowed number of rows, all of different, unfinished requests."""
-        server = _Server(make_config(_ROOMY, 4, _MAX_ROWS), requests_to_serve())
+        server = _ServerUnderTest(make_config(_ROOMY, 4, _MAX_ROWS), requests_to_serve())
         most = 0
         for batch in server.batches():
             rids = _rids(batch)
@@ -121,7 +121,7 @@ class SchedulerContract:
         """
         for page_size in _PAGE_SIZES:
             requests = requests_to_serve()
-            server = _Server(make_config(_ROOMY, page_size, _MAX_ROWS), requests)
+            server = _ServerUnderTest(make_config(_ROOMY, page_size, _MAX_ROWS), requests)
             ends: dict[str, int] = {}
             sampled: list[str] = []
             decoded = dict.fromkeys([request.spec.rid for request in requests], 0)
@@ -143,7 +143,7 @@ class SchedulerContract:
     def test_scheduler_gives_everything_back(self, make_config: MakeConfig) -> None:
         """At the end all memory is free, whether or not it was short before."""
         for pool_tokens in (_ROOMY, _TIGHT):
-            server = _Server(make_config(pool_tokens, 4, _MAX_ROWS), requests_to_serve())
+            server = _ServerUnderTest(make_config(pool_tokens, 4, _MAX_ROWS), requests_to_serve())
             num_batches = sum(1 for _ in server.batches())
             assert num_batches > 1
             assert server.engine.begin_step(10**12).batch is None
@@ -151,7 +151,7 @@ class SchedulerContract:
 
     def test_scheduler_rejects_what_can_never_fit(self, make_config: MakeConfig) -> None:
         """A prompt as large as the pool is refused; one that fits gets all tokens it asks for."""
-        server = _Server(make_config(_TIGHT, 4, _MAX_ROWS), ())
+        server = _ServerUnderTest(make_config(_TIGHT, 4, _MAX_ROWS), ())
         assert server.engine.scheduler.token_limit(_TIGHT, 1) <= 0
         assert server.engine.scheduler.token_limit(40, 20) == 20
         spec = RequestSpec("r", 0, SegmentPrompt(((1, _TIGHT + 1),)), 1)
@@ -167,7 +167,7 @@ class SchedulerContract:
         """Within the horizon, every decision is a decode step of the same rows."""
         num_foreseen = 0
         for pool_tokens in (_ROOMY, _TIGHT):
-            server = _Server(make_config(pool_tokens, 4, _MAX_ROWS), requests_to_serve())
+            server = _ServerUnderTest(make_config(pool_tokens, 4, _MAX_ROWS), requests_to_serve())
             rids: Sequence[str] = ()
             num_left = 0
             for batch in server.batches():

@@ -21,7 +21,7 @@ from sim.engine.server_config import BOTH, Partner
 from sim.engine.store import Store
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
-from sim.vllm.offload.copies import Job
+from sim.vllm.offload.copies import CopyJob
 from sim.vllm.offload.given import GivenBlocks
 from sim.vllm.offload.host_memory import HostMemory
 from sim.vllm.offload.offloaded import Copied, Offloaded, Watch
@@ -186,8 +186,8 @@ class OffloadConnector(Connector):
 
     def _add(
         self, state: Offloaded, keys: list[ChunkKey], blocks: list[int], *, is_store: bool
-    ) -> Job:
-        job = Job(state.request, keys, blocks, is_store=is_store)
+    ) -> CopyJob:
+        job = CopyJob(state.request, keys, blocks, is_store=is_store)
         state.jobs.add(job)
         self._num_jobs += 1
         return job
@@ -347,7 +347,7 @@ class OffloadConnector(Connector):
 
     def _store(
         self, state: Offloaded, keys: list[ChunkKey], loose: list[int], held: list[int]
-    ) -> Job:
+    ) -> CopyJob:
         """Copy chunks to CPU memory: blocks that may be freed at any time, and others."""
         job = self._add(state, keys, loose + held, is_store=True)
         job.held = held
@@ -357,7 +357,7 @@ class OffloadConnector(Connector):
 
     # ---- copies --------------------------------------------------------------------------------
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[CopyJob]:
         """All copies that have not ended, as far as the scheduler knows."""
         return [job for state in self._requests.values() for job in state.jobs]
 
@@ -366,7 +366,7 @@ class OffloadConnector(Connector):
         copied, self._copied = self._copied, Copied()
         return copied
 
-    def copy_ended(self, job: Job) -> bool:
+    def copy_ended(self, job: CopyJob) -> bool:
         """The scheduler learns that a copy has ended; whether its request waits for that.
 
         It waits for a load, and, if its blocks were kept when it ended, for its last copy.
@@ -385,7 +385,7 @@ class OffloadConnector(Connector):
             return not state.jobs
         return not (job.is_store or job.is_sync)
 
-    def _stored_now(self, job: Job) -> None:
+    def _stored_now(self, job: CopyJob) -> None:
         if not job.keys:
             return
         if self.host.events is not None:

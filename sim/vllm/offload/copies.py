@@ -18,7 +18,7 @@ from sim.vllm.request import VllmRequest
 from sim.vllm.version_rules import VllmRules
 
 
-class Job:
+class CopyJob:
     """The copies of some chunks of a request.
 
     Attributes:
@@ -57,12 +57,12 @@ class Link:
     """
 
     def __init__(self, ns_per_block: float) -> None:
-        self.copies: Callable[[Job], None] | None = None
+        self.copies: Callable[[CopyJob], None] | None = None
         self._ns_per_block = ns_per_block
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[CopyJob] = deque()
         self._free_ns = 0
 
-    def submit(self, jobs: Sequence[Job], after_ns: int) -> None:
+    def submit(self, jobs: Sequence[CopyJob], after_ns: int) -> None:
         """Copy after this time, and after the copies before."""
         for job in jobs:
             begin_ns = max(after_ns, self._free_ns)
@@ -71,9 +71,9 @@ class Link:
             if self.copies is not None:
                 self.copies(job)
 
-    def ended(self, now_ns: int) -> list[Job]:
+    def ended(self, now_ns: int) -> list[CopyJob]:
         """The copies that have ended until now; each is returned once."""
-        ended: list[Job] = []
+        ended: list[CopyJob] = []
         while self._jobs and self._jobs[0].end_ns <= now_ns:
             ended.append(self._jobs.popleft())
         return ended
@@ -95,10 +95,10 @@ class Copies:
         # They do not wait for other loads.
         self._sync_loads = Link(ns_per_block)
         # Decided, but not given to the GPU yet.
-        self._next_stores: list[Job] = []
-        self._next_loads: list[Job] = []
+        self._next_stores: list[CopyJob] = []
+        self._next_loads: list[CopyJob] = []
 
-    def made_by(self, copies: Callable[[Job], None]) -> None:
+    def made_by(self, copies: Callable[[CopyJob], None]) -> None:
         """From now on this makes the copies."""
         self._stores.copies = self._loads.copies = self._sync_loads.copies = copies
 
@@ -109,9 +109,9 @@ class Copies:
 
     def begin(
         self,
-        stores: Sequence[Job],
-        loads: Sequence[Job],
-        awaited: Collection[Job],
+        stores: Sequence[CopyJob],
+        loads: Sequence[CopyJob],
+        awaited: Collection[CopyJob],
         now_ns: int,
         device_free_ns: int,
     ) -> int:
@@ -142,7 +142,7 @@ class Copies:
         self._sync_loads.submit(waited_for, after_ns)
         return waited_for[-1].end_ns
 
-    def ended(self, now_ns: int) -> list[Job]:
+    def ended(self, now_ns: int) -> list[CopyJob]:
         """The copies that have ended until now; each is returned once."""
         links = self._stores, self._loads, self._sync_loads
         return [job for link in links for job in link.ended(now_ns)]
@@ -167,16 +167,18 @@ class StoreReports:
     """
 
     def __init__(self) -> None:
-        self._untold: dict[VllmRequest, list[Job]] = {}
+        self._untold: dict[VllmRequest, list[CopyJob]] = {}
         # Requests that have ended, of which some copy had not.
         self._over: set[VllmRequest] = set()
 
-    def decided(self, stores: Sequence[Job]) -> None:
+    def decided(self, stores: Sequence[CopyJob]) -> None:
         """A decision copies chunks to CPU memory."""
         for job in stores:
             self._untold.setdefault(job.request, []).append(job)
 
-    def told(self, ended: Sequence[Job], over: Sequence[VllmRequest], now_ns: int) -> list[Job]:
+    def told(
+        self, ended: Sequence[CopyJob], over: Sequence[VllmRequest], now_ns: int
+    ) -> list[CopyJob]:
         """What workers tell at this time.
 
         Args:

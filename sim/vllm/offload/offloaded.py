@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sim.vllm.offload.copies import Job
+from sim.vllm.offload.copies import CopyJob
 from sim.vllm.offload.policies import Access
 from sim.vllm.request import VllmRequest
 
@@ -24,7 +24,7 @@ class Offloaded:
     def __init__(self, request: VllmRequest, num_groups: int) -> None:
         self.request = request
         self.access = Access()
-        self.jobs: set[Job] = set()
+        self.jobs: set[CopyJob] = set()
         self.num_tokens: int | None = None
         self.is_forgotten = False
         self.next_chunks = [0] * num_groups
@@ -52,9 +52,9 @@ class Copied:
     """
 
     def __init__(self) -> None:
-        self.loads: list[Job] = []
-        self.stores: list[Job] = []
-        self.awaited: set[Job] = set()
+        self.loads: list[CopyJob] = []
+        self.stores: list[CopyJob] = []
+        self.awaited: set[CopyJob] = set()
         self.over: list[VllmRequest] = []
 
 
@@ -62,13 +62,13 @@ class Watch:
     """Blocks that may be allocated again while they are copied; a step then waits for the copy."""
 
     def __init__(self) -> None:
-        self._jobs: dict[int, set[Job]] = {}
+        self._jobs: dict[int, set[CopyJob]] = {}
 
-    def add(self, job: Job, blocks: Iterable[int]) -> None:
+    def add(self, job: CopyJob, blocks: Iterable[int]) -> None:
         for block in blocks:
             self._jobs.setdefault(block, set()).add(job)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: CopyJob) -> None:
         """A copy has ended."""
         for block in job.blocks:
             watching = self._jobs.get(block)
@@ -77,7 +77,7 @@ class Watch:
                 if not watching:
                     del self._jobs[block]
 
-    def jobs_of(self, blocks: set[int]) -> Iterable[Job]:
+    def jobs_of(self, blocks: set[int]) -> Iterable[CopyJob]:
         """The copies of blocks that were allocated."""
         if self._jobs and not blocks.isdisjoint(self._jobs):
             for block in blocks:

@@ -1,7 +1,7 @@
 """What the workers of a server with KV in CPU memory do in its steps."""
 
 from sim.vllm.offload.connector import OffloadConnector
-from sim.vllm.offload.copies import Copies, Job, StoreReports
+from sim.vllm.offload.copies import Copies, CopyJob, StoreReports
 from sim.vllm.version_rules import VllmRules
 
 
@@ -51,7 +51,7 @@ class Offload:
         times_ns = [each for each in (copied_ns, tier.next_ns()) if each is not None]
         return min(times_ns, default=None)
 
-    def work(self, now_ns: int, *, launches: bool) -> tuple[int, list[Job]]:
+    def work(self, now_ns: int, *, launches: bool) -> tuple[int, list[CopyJob]]:
         """The workers get a step; returns how long it waits for them, and the copies that ended."""
         connector, copies = self.connector, self.copies
         tier = connector.host.tier
@@ -73,7 +73,7 @@ class Offload:
             self.goes_on = bool(copied.over)
         return begins_ns - now_ns, ended
 
-    def ended(self, jobs: list[Job], now_ns: int) -> list[str]:
+    def ended(self, jobs: list[CopyJob], now_ns: int) -> list[str]:
         """The scheduler learns that copies have ended; returns the requests that wait for that."""
         tier = self.connector.host.tier
         if tier is not None:

@@ -27,7 +27,7 @@ _BITS_32 = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True)
-class RequestBlocks:
+class ReadBlocks:
     """The blocks of all requests, in the order in which the requests look them up.
 
     Attributes:
@@ -53,7 +53,7 @@ def block_size_of(prompt: Prompt) -> int:
     return prompt.block_size if isinstance(prompt, BlockPrompt) else _BLOCK_SIZE
 
 
-def request_blocks(workload: Workload, block_size: int | None) -> RequestBlocks:
+def request_blocks(workload: Workload, block_size: int | None) -> ReadBlocks:
     """The blocks of a workload; `block_size` None: that of its first prompt.
 
     Segments are compared by seed and blocks of a trace by id, without making tokens, unless some
@@ -156,7 +156,7 @@ class _Pieces:
         self._prompts.append(num_tokens if counts else 0)
         self._findable.append((num_tokens - 1) // self._block_size if counts else 0)
 
-    def blocks(self) -> RequestBlocks:
+    def blocks(self) -> ReadBlocks:
         """The blocks of what was added.
 
         A block's key is a sum of hashes: those of all pieces of its request before the one in which
@@ -187,7 +187,7 @@ class _Pieces:
         piece = np.searchsorted(piece_ends, block_ends)
         part = block_ends - (piece_ends - lengths)[piece]
         keys = sums[piece] + _hashed(names[piece], part, places[piece])
-        return RequestBlocks(keys, offsets, _numpy(self._findable), _numpy(self._prompts), size)
+        return ReadBlocks(keys, offsets, _numpy(self._findable), _numpy(self._prompts), size)
 
 
 def num_generated(request: ScriptedRequest) -> int:

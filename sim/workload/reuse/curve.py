@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.workload.reuse.blocks import RequestBlocks, request_blocks
+from sim.workload.reuse.blocks import ReadBlocks, request_blocks
 from sim.workload.reuse.stack_distance import found_runs
 from sim.workload.workload import Workload
 
@@ -49,7 +49,7 @@ def hit_curve(workload: Workload, block_size: int | None = None) -> HitCurve:
     return curve_of(request_blocks(workload, block_size))
 
 
-def curve_of(blocks: RequestBlocks) -> HitCurve:
+def curve_of(blocks: ReadBlocks) -> HitCurve:
     """The curve of these blocks."""
     runs = found_runs(blocks)
     useful = np.clip(blocks.findable[runs.request] - runs.first, 0, runs.length)

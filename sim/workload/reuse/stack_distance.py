@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.workload.reuse.blocks import RequestBlocks
+from sim.workload.reuse.blocks import ReadBlocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class FoundRuns:
     depth: Int64
 
 
-def found_runs(blocks: RequestBlocks) -> FoundRuns:
+def found_runs(blocks: ReadBlocks) -> FoundRuns:
     """The depth of every block that an earlier request used.
 
     Uses are numbered from 0 in their order. The blocks above one that was last used at p, when use

@@ -1,7 +1,7 @@
 """When copies between the GPU and CPU memory begin and end: 10 ns for a block."""
 
 from sim.engine.request import OutputTokens
-from sim.vllm.offload.copies import Copies, Job, StoreReports
+from sim.vllm.offload.copies import Copies, CopyJob, StoreReports
 from sim.vllm.request import RequestBlocks, VllmRequest
 from sim.vllm.version_rules import VERSIONS
 from tests.support.workloads import scripted
@@ -11,7 +11,7 @@ REQUEST = VllmRequest(SPEC, RequestBlocks(SPEC.prompt, OutputTokens(None, None))
 
 
 def job(num_blocks, *, is_store=True):
-    return Job(REQUEST, (), range(num_blocks), is_store=is_store)
+    return CopyJob(REQUEST, (), range(num_blocks), is_store=is_store)
 
 
 def begin(copies, now_ns, *, stores=(), loads=(), awaited=(), device_free_ns=0):

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-class Pages:
+class PagesOfPool:
     """The pool of all layers, or of the layers without a window."""
 
     def __init__(self, server: Any) -> None:
@@ -39,7 +39,7 @@ class Pages:
             raise RuntimeError(f"leak at idle: {left} of {self.size()} ({type(self).__name__})")
 
 
-class FullPages(Pages):
+class FullPages(PagesOfPool):
     """Of a model with windows, the pool of the layers without one."""
 
     def counts(self) -> tuple[int, int]:
@@ -47,7 +47,7 @@ class FullPages(Pages):
         return int(pool.full_available_size()), int(self.server.tree_cache.full_evictable_size())
 
 
-class WindowPages(Pages):
+class WindowPages(PagesOfPool):
     """The pool of the layers with a window."""
 
     def fields(self) -> dict[str, int]:
@@ -62,7 +62,7 @@ class WindowPages(Pages):
         return int(self.server.token_to_kv_pool_allocator.size_swa)
 
 
-class States(Pages):
+class States(PagesOfPool):
     """The pool of states."""
 
     def fields(self) -> dict[str, int]:
@@ -78,7 +78,9 @@ class States(Pages):
         return int(self.server.req_to_token_pool.mamba_pool.size)
 
 
-def pools_of(server: Any) -> list[Pages]:
+def pools_of(server: Any) -> list[PagesOfPool]:
     """All pools of a server."""
-    pools = [FullPages(server), WindowPages(server)] if server.is_hybrid_swa else [Pages(server)]
+    pools = (
+        [FullPages(server), WindowPages(server)] if server.is_hybrid_swa else [PagesOfPool(server)]
+    )
     return pools + ([States(server)] if server.is_hybrid_ssm else [])
