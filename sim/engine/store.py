@@ -214,7 +214,7 @@ class Store:
         if direction is not None and not direction.jobs and not self._awaits(direction):
             # Alone, it takes a whole number of nanoseconds in all.
             whole_ns = round(latency_ns + job.work_ns)
-            latency_ns = float(min(int(latency_ns), whole_ns))
+            latency_ns = float(round(latency_ns))
             job.work_ns = whole_ns - latency_ns
         if job.work_ns < _LEAST_WORK_NS:
             direction = None

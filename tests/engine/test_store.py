@@ -62,6 +62,18 @@ def test_store_reads_at_the_same_time_share_the_bandwidth():
     assert ends.times_ns == {"write": 20, "short": 200, "long": 300}
 
 
+def test_store_writes_that_end_at_the_same_time_end_in_order_of_their_begin():
+    """Also where the latency, given in seconds, is not quite a whole number of nanoseconds."""
+    latency_ns = 2.0484999999999998e-05 * 1e9
+    assert int(latency_ns) == 20_484
+    store = store_with(replace(SETTINGS, write_latency_ns=latency_ns, write_ns_per_page=0.016))
+    ends = Ends(store)
+    store.write(pages(*range(3)), ends.of("first"))
+    store.write(pages(3), ends.of("second"))
+    store.advance(100_000)
+    assert list(ends.times_ns.items()) == [("first", 20_485), ("second", 20_485)]
+
+
 def test_store_end_is_never_earlier_than_was_said():
     """A read that begins later delays one that is under way."""
     store = store_with(replace(SETTINGS, read_latency_ns=0.0))

@@ -365,6 +365,7 @@ class KVCacheCoordinator(KVMemory):
         for number, manager in enumerate(self.managers):
             manager.free(kv, tables[number])
         kv.tables = []
+        kv.catch_up = None  # refers to the request, which would keep itself in memory
 
     def _tables(self, kv: RequestBlocks) -> list[Any]:
         if not kv.tables:

@@ -1,5 +1,6 @@
 """Blocks of whole requests: found, taken, filled, given back (rules 7 to 11)."""
 
+import weakref
 from functools import partial
 
 import numpy as np
@@ -251,3 +252,26 @@ def test_spans_name_the_blocks_of_a_request():
     desk.decode(request, 9)
     (span,) = desk.kv.spans(request, 9)
     assert np.array_equal(span.ids, [0, 1, 2])
+
+
+class _Owner:
+    """Stands for the scheduler's request."""
+
+    def __init__(self, blocks):
+        self.blocks = blocks
+
+    def catch_up(self):
+        pass
+
+
+def test_ended_requests_are_not_kept():
+    """Not even until Python's collector comes, which it rarely does: a run has millions."""
+    desk, owners = Desk(), []
+    for seed in range(50):
+        request = desk.admit((seed, 55))
+        owner = _Owner(request)
+        request.catch_up = owner.catch_up
+        owners.append(weakref.ref(owner))
+        desk.release(request)
+        del request, owner
+    assert [owner() for owner in owners] == [None] * 50
