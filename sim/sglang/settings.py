@@ -24,8 +24,11 @@ class SchedulerSettings:
     `sim.sglang.section.keys.SglangKeys` mean something else for the scheduler, or nothing.
     """
 
-    version: Annotated[Literal["0.5.23", "0.5.10", "0.5.9", "0.5.1"], NO_FLAG] = NEWEST
-    """The version whose rules hold, where versions differ. `0.5.9` stands for 0.5.3 to 0.5.9
+    version: Annotated[
+        Literal["0.5.23", "0.5.22", "0.5.17", "0.5.10", "0.5.9", "0.5.1"], NO_FLAG
+    ] = NEWEST
+    """The version whose rules hold, where versions differ. `0.5.9` stands for 0.5.3 to
+    0.5.9, `0.5.17` for 0.5.14 to 0.5.21
     (docs/explanation/sglang.md#older-versions)."""
     page_size: Annotated[int, Bounds(ge=1, le=4096)] = 1
     """Tokens of a KV page. Prefixes are shared in whole pages. Unit: tokens."""

@@ -27,6 +27,7 @@ class VersionRules:
         limits_input_of_chunks: `max_prefill_tokens` refuses a candidate that exceeds what is left
             of it, also if prompts may be split.
         chunk_needs_room: the next chunk of a prompt is made smaller if memory is short.
+        marks_waiting_prefixes: every 32nd pass, the prefixes of waiting requests count as used.
         retracts_for_steps: requests are retracted until `retract_decode_steps` tokens are free for
             each row, not until the next step fits.
     """
@@ -39,6 +40,7 @@ class VersionRules:
     charges_page: bool = True
     limits_input_of_chunks: bool = False
     chunk_needs_room: bool = True
+    marks_waiting_prefixes: bool = True
     retracts_for_steps: bool = False
 
 
@@ -49,17 +51,29 @@ _RULES_0_5_10 = VersionRules(
     looks_at_budget_first=False,
     needs_page=False,
     limits_input_of_chunks=True,
+    marks_waiting_prefixes=False,
 )
+_RULES_0_5_17 = replace(_RULES_0_5_10, needs_page=True, limits_input_of_chunks=False)
 _RULES_0_5_9 = replace(_RULES_0_5_10, charges_page=False)
 _RULES_0_5_1 = replace(_RULES_0_5_9, chunk_needs_room=False, retracts_for_steps=True)
 VERSIONS = {
     NEWEST: VersionRules(),
+    "0.5.22": VersionRules(drops_finished_first=False, looks_at_budget_first=False),
+    "0.5.17": _RULES_0_5_17,
     "0.5.10": _RULES_0_5_10,
     "0.5.9": _RULES_0_5_9,
     "0.5.1": _RULES_0_5_1,
 }
-# By the first version of which it is known. 0.5.11 to 0.5.22 were not looked at.
-_SINCE = {"0.5.1": "0.5.1", "0.5.3": "0.5.9", "0.5.10": "0.5.10", "0.5.11": NEWEST}
+# By the first version of which it is known. Of 0.5.11 to 0.5.13, 0.5.12.post1 alone was looked at:
+# it needs a page as 0.5.17 does, and limits the input of chunks as 0.5.10 does.
+_SINCE = {
+    "0.5.1": "0.5.1",
+    "0.5.3": "0.5.9",
+    "0.5.10": "0.5.10",
+    "0.5.14": "0.5.17",
+    "0.5.22": "0.5.22",
+    "0.5.23": NEWEST,
+}
 
 
 def version_with_rules_of(version: str) -> str | None:

@@ -207,7 +207,7 @@ def test_import_has_room_for_the_longest_request(simulate, folder, family, outpu
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        ("0.5.15", "SGLang 0.5.15: rules are those of 0.5.23, the nearest known version"),
+        ("0.5.15", "SGLang 0.5.15: rules are those of 0.5.17, the nearest known version"),
         ("0.5.10.post1", ""),
         ("0.5.2", "SGLang 0.5.2: rules are those of 0.5.1, the nearest"),
         ("nightly", "SGLang nightly: is no version that is known; rules are those of 0.5.23"),

@@ -1,4 +1,4 @@
-"""What real SGLang 0.5.23 servers on a CPU decided, pass by pass (data/README.md).
+"""What real SGLang servers on a CPU decided, pass by pass (data/README.md).
 
 Our engine gets the events of the server's scheduler in their order. Every pass must decide as the
 server's did.
@@ -11,15 +11,18 @@ from tests.support.sglang_server import Twin, events_of
 SMALL, PLAIN, SERIAL, CROWDED = (
     f"sglang-0.5.23-cpu-{name}" for name in ("small", "plain", "serial", "crowded")
 )
+OLDER, BEFORE = "sglang-0.5.17-cpu-chunked", "sglang-0.5.22-cpu-paged"
 # Before the first load a server answers a request of its own. With policy lpm it is matched, and no
 # prefixes are marked.
-FIRST_REFRESHES = {SMALL: 0, PLAIN: 1, SERIAL: 1, CROWDED: 1}
+FIRST_REFRESHES = {SMALL: 0, PLAIN: 1, SERIAL: 1, CROWDED: 1, OLDER: 0, BEFORE: 1}
 # In how many passes the server launched a step, or had launched one before.
 NUM_PASSES = {
     SMALL: {"warm": 236, "burst": 3533, "prefixes": 4094},
     PLAIN: {"warm": 230, "prefixes": 1403, "agents": 1218},
     SERIAL: {"warm": 268, "prefixes": 7326, "burst": 4850},
     CROWDED: {"warm": 536, "long": 2848},
+    OLDER: {"warm": 280, "burst": 3902},
+    BEFORE: {"warm": 320, "prefixes": 8155},
 }
 
 
@@ -85,6 +88,8 @@ def test_sglang_server_pass_is_decided_as_by_the_server(server):
         (SMALL, "prefixes", {"schedule_policy": "fcfs"}, 9),
         (SERIAL, "burst", {"schedule_conservativeness": 1.0}, 0),
         (SERIAL, "prefixes", {"version": "0.5.10"}, 110),
+        (OLDER, "burst", {"version": "0.5.23"}, 18),
+        (BEFORE, "warm", {"version": "0.5.17"}, 72),
     ],
 )
 def test_sglang_server_other_settings_decide_otherwise(server, load, changed, num_equal):

@@ -1,4 +1,4 @@
-"""What real SGLang 0.5.23 servers decided (data/README.md), handed to our engine.
+"""What real SGLang servers decided (data/README.md), handed to our engine.
 
 Our engine gets the events of the server's scheduler in their order: requests were taken in, a pass
 decided a step or none, a step's result was taken in, the server had nothing to do.
@@ -16,6 +16,7 @@ from sim.engine.records import RequestRecord, StepState
 from sim.families import build_engine, build_executor
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario_text
+from sim.sglang.version_rules import version_with_rules_of
 from sim.workload.workload import every_request
 
 Event = Mapping[str, Any]
@@ -46,7 +47,12 @@ def built_twin(server: str, load: str, overrides: Mapping[str, Any]) -> BuiltSce
         "hardware": "h100-sxm",
         "latency": {"kind": "roofline"},
         "workload": {"kind": "trace", "format": "servetwin", "path": str(workload)},
-        "scheduler": {"family": "sglang", **settings["scheduler"], **overrides},
+        "scheduler": {
+            "family": "sglang",
+            "version": version_with_rules_of(settings["sglang_version"]),
+            **settings["scheduler"],
+            **overrides,
+        },
     }
     return build(load_scenario_text(json.dumps(scenario), base_dir=MEASURED))
 

@@ -69,7 +69,11 @@ class WaitingQueue:
         self.processed_tokens = 0
         self._num_entries = 0
         self.num_refreshes = 0
-        self._refreshes = kv.cache.enabled and config.radix_eviction_policy not in _NEVER_REFRESHED
+        self._refreshes = (
+            kv.cache.enabled
+            and config.rules.marks_waiting_prefixes
+            and config.radix_eviction_policy not in _NEVER_REFRESHED
+        )
 
     def __len__(self) -> int:
         return len(self.requests)
