@@ -79,6 +79,7 @@ FLAGS = Flags(
     others=_OTHERS.flags,
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
+_LACKS_PARTS = ("0.5.17", "0.5.22")
 # The presets of `host`, by the first version that each is for.
 _HOSTS = {name: f"sglang-{name}" for name in ("0.5.1", "0.5.3", "0.5.5", "0.5.9", "0.5.10")}
 # SGLang's default chunk by a GPU's memory: 90 to 160 GiB and less than 90 GiB have 8192.
@@ -123,7 +124,7 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     host = _HOSTS["0.5.10"]
     if version:
         # First, so that flags which its rules do not have are the ones that are left out.
-        taken = version_with_rules_of(version) or NEWEST
+        taken = rules_taken(version, model, has_drafts=bool(drafts)) or NEWEST
         scheduler = {"version": taken, **scheduler}
         host = entry_for(version, _HOSTS) or host
         notes += filter(None, [version_note("SGLang", version, taken)])
@@ -197,6 +198,18 @@ def gpu_defaults(system: str) -> dict[str, int]:
     """See `Family.gpu_defaults`."""
     chunks = (chunk for names, chunk in _CHUNKS.items() if f"{system}_".startswith(names))
     return {"chunked_prefill_size": next(chunks, _CHUNK), "max_running_requests": _MAX_RUNNING}
+
+
+def rules_taken(version: str, model: str, *, has_drafts: bool) -> str | None:
+    """Whose rules are taken for a server of this version; None for what is not a version.
+
+    Drafts, windows and states are simulated with the newest rules only. So servers of 0.5.14 and
+    later that have them take all of these.
+    """
+    taken = version_with_rules_of(version)
+    if taken in _LACKS_PARTS and (has_drafts or pools_of_model(model, {}, 1)[0]):
+        return NEWEST
+    return taken
 
 
 def pools_of_model(

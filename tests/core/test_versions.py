@@ -3,6 +3,7 @@
 import pytest
 
 from sim.sglang import version_rules as sglang
+from sim.sglang.read_launch import rules_taken
 from sim.vllm import version_rules as vllm
 
 
@@ -32,3 +33,19 @@ def test_sglang_version_has_the_rules_of_a_known_one(version, expected):
 def test_vllm_version_has_the_rules_of_a_known_one(version, expected):
     """The same, and the newest stands for all after it."""
     assert vllm.version_with_rules_of(version) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "model", "has_drafts", "expected"),
+    [
+        ("0.5.15", "Qwen/Qwen3-32B", False, "0.5.17"), ("0.5.15", "Qwen/Qwen3-32B", True, "0.5.23"),
+        ("0.5.22", "openai/gpt-oss-20b", False, "0.5.23"),
+        ("0.5.9", "openai/gpt-oss-20b", False, "0.5.9"), ("0.5.9", "Qwen/Qwen3-32B", True, "0.5.9"),
+        ("main", "openai/gpt-oss-20b", True, None),
+    ],
+)  # fmt: skip
+def test_sglang_rules_taken_are_the_newest_where_others_lack_a_part(
+    version, model, has_drafts, expected
+):
+    """Drafts and pools of windows are simulated with the newest rules alone."""
+    assert rules_taken(version, model, has_drafts=has_drafts) == expected

@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from sim.family.section import ImportedSection, accepted_settings
-from sim.sglang.read_launch import pools_of_model
+from sim.sglang.read_launch import pools_of_model, rules_taken
 from sim.sglang.section.pools import STATES
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
-from sim.sglang.version_rules import NEWEST, version_with_rules_of
+from sim.sglang.version_rules import NEWEST
 from sim.validation import measured_keys
 from sim.workload.results.bench import (
     Pacing,
@@ -65,17 +65,17 @@ def facts_of(settings: Mapping[str, object], other: Mapping[str, object]) -> Ser
     """
     scheduler = {key: settings[key] for key in _SETTINGS if settings.get(key) is not None}
     version = _text(settings.get("version"))
-    taken = version_with_rules_of(version)
+    model, drafts = _text(settings.get("model_path")), settings.get("speculative_algorithm")
+    taken = rules_taken(version, model, has_drafts=bool(drafts))
     if taken not in {None, NEWEST}:
         scheduler["version"] = taken
     pool = settings.get("max_total_num_tokens")
     if pool is not None:
         scheduler["max_total_tokens"] = pool
-    model = settings.get("model_path")
     more = {key: settings[key] for key in _OTHER_SETTINGS if settings.get(key) is not None}
     return ServerFacts(
         engines=("sglang",),
-        model=_text(model),
+        model=model,
         scheduler=scheduler,
         other_settings={**other, **more},
         version=version,
