@@ -29,10 +29,10 @@ NUM_PASSES = {
 def as_server_says(event):
     """What a pass decided. A decode row of a mixed step looks like a prefill row of one token."""
     words = {name: event.get(name) for name in ("mode", "n", "chunk", "w", "free", "evictable")}
-    if event["mode"] == "MIXED":
+    if words["mode"] == "MIXED":
         words["n"] = [row if row[2] > 1 else row[0] for row in event["n"]]
     # A server that has nothing to do starts the ratio again after the pass, here in it.
-    ratio = pytest.approx(event["ratio"], abs=1e-9) if event["mode"] else None
+    ratio = pytest.approx(event["ratio"], abs=1e-9) if words["mode"] else None
     return words | {"ratio": ratio, "ret": event.get("ret", [])}
 
 

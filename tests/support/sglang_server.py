@@ -30,9 +30,14 @@ def events_of(server: str) -> dict[str, list[Event]]:
     """
     events: dict[str, list[Event]] = {}
     load = ""
+    rows: list[Any] = []
     for number, event in numbered_lines(MEASURED / server / "steps.jsonl.gz"):
         if number > 1:  # the first line has a moment on two clocks
             load = event.get("load", load)
+            if (
+                "mode" in event
+            ):  # A decode step does not name rows that are those of the one before.
+                rows = event.setdefault("n", rows)
             events.setdefault(load, []).append(event)
     return events
 
