@@ -237,7 +237,7 @@ class PrefixIndex:
                 likely = self._likely_next(token, place, parent, found)
                 if likely == NULL and token != ANY_TOKEN:
                     break
-                path = None if likely == NULL else self._path(likely, place)
+                path = None if likely == NULL else self._path_if_known(likely, place)
                 if path is None or not kv.take_hashes(path.hashes, path.prompt, size):
                     hashes.extend(kv.ids, most, size)
             block = block_of_hash.get(hashes.at(place) ^ self._salt)
@@ -253,9 +253,16 @@ class PrefixIndex:
 
     def _path(self, block: int, place: int) -> FullAttentionTable:
         """A table with this block at this place, hashed: the latest one that found it, if known."""
+        path = self._path_if_known(block, place)
+        if path is None:
+            raise InvariantError(f"no table has cached block {block} at place {place}")
+        return path
+
+    def _path_if_known(self, block: int, place: int) -> FullAttentionTable | None:
+        """The same; None for a block that is not cached, whose table may have been forgotten."""
         path = self._paths.get(int(self._pool.path_of[block]))
         if path is None or len(path.hashed) <= place or path.hashed[place] != block:
-            return self._paths[int(self._pool.number_of[block])]
+            return self._paths.get(int(self._pool.number_of[block]))
         return path
 
     def _follow(self, block: int, place: int, wanted: Hashes) -> BlockIds:
