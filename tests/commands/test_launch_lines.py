@@ -211,7 +211,7 @@ SGLANG_LINES = {
         "h100_sxm",
         "docker run --gpus all --shm-size 32g -p 30000:30000 --ipc=host --env 'HF_TOKEN=x'"
         f" lmsysorg/sglang:v0.5.15-cu129 {SGLANG} Qwen/Qwen3-32B --tp 4 --reasoning-parser qwen3",
-        notes=("SGLang 0.5.15: rules are those of 0.5.23",),
+        notes=("SGLang 0.5.15: rules are those of 0.5.17",),
     ),
     "hicache with mooncake": line(
         "h100_sxm",

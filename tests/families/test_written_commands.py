@@ -157,7 +157,7 @@ def test_what_is_wrong_is_one_line(flags, reason):
     [
         ("docker run vllm/vllm-openai:v0.29.1 m", "0.19.0", "vLLM 0.29.1: rules are those of 0.19"),
         ("docker run vllm/vllm-openai:v0.33.0 m", "0.33.0", ""),
-        ("docker run lmsysorg/sglang:v0.5.15-cu129 sglang serve m", "0.5.23", "SGLang 0.5.15: rul"),
+        ("docker run lmsysorg/sglang:v0.5.15-cu129 sglang serve m", "0.5.17", "SGLang 0.5.15: rul"),
         ("docker run x/sglang:0.5.9 sglang serve m", "0.5.9", ""),
     ],
 )
