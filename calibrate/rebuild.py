@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError, KeyPath, dotted
 from sim.engine.logged_decision import DECIDED_FIELDS
-from sim.engine.server_config import ServerConfig, with_copies_in_stream
+from sim.engine.server_config import ServerConfig
 from sim.family.user_family import FamilyFolder
 from sim.runlog import RunLog, TokenGaps
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
@@ -19,6 +19,7 @@ from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.user.modules import user_code_wanted
 from sim.user.objects import user_classes
+from sim.vllm.config import with_copies_in_stream
 from sim.workload.kinds.build import build_workload
 from sim.workload.workload import Workload, every_request, listed
 

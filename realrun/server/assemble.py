@@ -14,8 +14,9 @@ from realrun.tokens.outputs import Tokens
 from realrun.tokens.sampling import SamplingParams
 from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageIds
-from sim.engine.server_config import ServerConfig, goes_row_by_row, with_copies_in_stream
+from sim.engine.server_config import ServerConfig, goes_row_by_row
 from sim.families import build_engine
+from sim.vllm.config import with_copies_in_stream
 from sim.vllm.pulling import Polling
 
 

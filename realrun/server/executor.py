@@ -150,7 +150,8 @@ class TorchExecutor:
 
     def take_result(self, launched: LaunchedBatch) -> StepOutput:
         """Wait for a batch's tokens; returns which requests they end."""
-        for copy in launched.copies:  # times are known in the order of the stream
+        # The stream gives results in order; a copy's has its times.
+        for copy in launched.copies:
             copy.submitted.result()
         sampled = launched.submitted.result().astype(np.int64, copy=False)
         if self._drafting is None:

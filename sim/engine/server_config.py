@@ -1,6 +1,5 @@
 """The settings that every family has, roles of servers, and who hears of shared requests."""
 
-from dataclasses import replace
 from typing import Any, Protocol
 
 # A server computes whole requests, or their prompts only, or all that follows their prompts.
@@ -77,19 +76,6 @@ def context_tokens(config: ServerConfig) -> int:
         if tokens is not None:
             return int(tokens)
     return config.pool_tokens
-
-
-def with_copies_in_stream(config: ServerConfig) -> ServerConfig:
-    """The settings for a real server's decisions on KV in CPU memory.
-
-    It makes the copies in the device's stream. The next step waits for them there, so for the
-    scheduler they take no time.
-    """
-    offload = getattr(config, "offload", None)
-    if offload is None:
-        return config
-    without: ServerConfig = replace(config, offload=replace(offload, copy_ns_per_token=0.0))  # type: ignore[type-var]
-    return without
 
 
 def goes_row_by_row(config: ServerConfig) -> bool:

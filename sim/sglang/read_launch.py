@@ -79,7 +79,8 @@ FLAGS = Flags(
     others=_OTHERS.flags,
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
-_LACKS_PARTS = ("0.5.17", "0.5.22")
+# Their servers may have parts that are simulated with the rules of another version only.
+_WITHOUT_PARTS = ("0.5.17", "0.5.22")
 # The presets of `host`, by the first version that each is for.
 _HOSTS = {name: f"sglang-{name}" for name in ("0.5.1", "0.5.3", "0.5.5", "0.5.9", "0.5.10")}
 # SGLang's default chunk by a GPU's memory: 90 to 160 GiB and less than 90 GiB have 8192.
@@ -207,7 +208,7 @@ def rules_taken(version: str, model: str, *, has_drafts: bool) -> str | None:
     later that have them take all of these.
     """
     taken = version_with_rules_of(version)
-    if taken in _LACKS_PARTS and (has_drafts or pools_of_model(model, {}, 1)[0]):
+    if taken in _WITHOUT_PARTS and (has_drafts or pools_of_model(model, {}, 1)[0]):
         return NEWEST
     return taken
 

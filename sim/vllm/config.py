@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
 from sim.engine.acceptance import Speculation
-from sim.engine.server_config import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL, ServerConfig
 from sim.vllm.cache.single_type_manager import MAMBA, KVCacheSpec
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.version_rules import NEWEST, VERSIONS, VllmRules
@@ -192,3 +192,14 @@ class VllmConfig(VllmSettings):
     def watermark_blocks(self) -> int:
         """Blocks that stay free when a request is admitted beside others."""
         return int(self.watermark * self.num_gpu_blocks)
+
+
+def with_copies_in_stream(config: ServerConfig) -> ServerConfig:
+    """The settings for what a real server decides on KV in CPU memory.
+
+    It makes the copies in the device's stream. The next step waits for them there, so for the
+    scheduler they take no time. Settings without KV in CPU memory stay as they are.
+    """
+    if not isinstance(config, VllmConfig) or config.offload is None:
+        return config
+    return replace(config, offload=replace(config.offload, copy_ns_per_token=0.0))

@@ -6,60 +6,38 @@ decided a step or none, a step's result was taken in, the server had nothing to 
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from sim.core.batch import Batch
-from sim.core.packed import numbered_lines
 from sim.engine.page_pool import PageCounts
 from sim.engine.records import RequestRecord, StepState
 from sim.families import build_engine, build_executor
-from sim.scenario.build import BuiltScenario, build
-from sim.scenario.load import load_scenario_text
+from sim.scenario.build import BuiltScenario
 from sim.sglang.version_rules import version_with_rules_of
 from sim.workload.workload import every_request
-
-Event = Mapping[str, Any]
-
-MEASURED = Path(__file__).parents[2] / "data/measured"
+from tests.support.vllm_server import MEASURED, Event, build_twin
+from tests.support.vllm_server import events_of as logged_events
 
 
-def events_of(server: str) -> dict[str, list[Event]]:
+def events_of(server: str) -> dict[str, list[dict[str, Any]]]:
     """The events of each load, in order. Before each, the server had nothing to do, and its cache
-    was emptied.
+    was emptied. A decode step does not name rows that are those of the step before; here it does.
     """
-    events: dict[str, list[Event]] = {}
-    load = ""
-    rows: list[Any] = []
-    for number, event in numbered_lines(MEASURED / server / "steps.jsonl.gz"):
-        if number > 1:  # the first line has a moment on two clocks
-            load = event.get("load", load)
-            if (
-                "mode" in event
-            ):  # A decode step does not name rows that are those of the one before.
+    events = {load: [{**event} for event in found] for load, found in logged_events(server).items()}
+    for found in events.values():
+        rows: list[Any] = []
+        for event in found:
+            if "mode" in event:
                 rows = event.setdefault("n", rows)
-            events.setdefault(load, []).append(event)
     return events
 
 
 def built_twin(server: str, load: str, overrides: Mapping[str, Any]) -> BuiltScenario:
     """The scenario with the server's settings; `overrides` are other ones."""
     settings = json.loads((MEASURED / server / "settings.json").read_text(encoding="utf-8"))
-    workload = MEASURED / server / load / "workload.jsonl.gz"
-    scenario = {
-        "name": "twin",
-        "model": "llama-3.1-8b",
-        "hardware": "h100-sxm",
-        "latency": {"kind": "roofline"},
-        "workload": {"kind": "trace", "format": "servetwin", "path": str(workload)},
-        "scheduler": {
-            "family": "sglang",
-            "version": version_with_rules_of(settings["sglang_version"]),
-            **settings["scheduler"],
-            **overrides,
-        },
-    }
-    return build(load_scenario_text(json.dumps(scenario), base_dir=MEASURED))
+    version = version_with_rules_of(settings["sglang_version"])
+    scheduler = {"family": "sglang", "version": version, **settings["scheduler"], **overrides}
+    return build_twin(MEASURED / server / load / "workload.jsonl.gz", scheduler)
 
 
 class Twin:

@@ -72,22 +72,27 @@ def built_twin(server: str, workload: Path, overrides: Mapping[str, Any]) -> Bui
     """The scenario with the server's settings; `overrides` are other ones."""
     settings = json.loads((MEASURED / server / "settings.json").read_text(encoding="utf-8"))
     cache, scheduler = settings["cache_config"], settings["scheduler_config"]
+    options = {
+        "family": "vllm",
+        "block_size": cache["block_size"],
+        "enable_prefix_caching": cache["enable_prefix_caching"],
+        "num_gpu_blocks_override": cache["num_gpu_blocks"],
+        "max_model_len": settings["model_config"]["max_model_len"],
+        "scheduling_policy": scheduler["policy"],
+        **{name: scheduler[name] for name in SAME_NAME},
+    }
+    return build_twin(workload, {**options, **overrides})
+
+
+def build_twin(workload: Path, scheduler: Mapping[str, Any]) -> BuiltScenario:
+    """The scenario of a server, its scheduler's settings given, that gets this traffic."""
     scenario = {
         "name": "twin",
         "model": "llama-3.1-8b",
         "hardware": "h100-sxm",
         "latency": {"kind": "roofline"},
         "workload": {"kind": "trace", "format": "servetwin", "path": str(workload)},
-        "scheduler": {
-            "family": "vllm",
-            "block_size": cache["block_size"],
-            "enable_prefix_caching": cache["enable_prefix_caching"],
-            "num_gpu_blocks_override": cache["num_gpu_blocks"],
-            "max_model_len": settings["model_config"]["max_model_len"],
-            "scheduling_policy": scheduler["policy"],
-            **{name: scheduler[name] for name in SAME_NAME},
-            **overrides,
-        },
+        "scheduler": scheduler,
     }
     return build(load_scenario_text(json.dumps(scenario), base_dir=MEASURED))
 

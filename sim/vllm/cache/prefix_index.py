@@ -259,7 +259,7 @@ class PrefixIndex:
         return path
 
     def _path_if_known(self, block: int, place: int) -> FullAttentionTable | None:
-        """The same; None for a block that is not cached, whose table may have been forgotten."""
+        """The same; None for a block that this group has lost, and that another group has taken."""
         path = self._paths.get(int(self._pool.path_of[block]))
         if path is None or len(path.hashed) <= place or path.hashed[place] != block:
             return self._paths.get(int(self._pool.number_of[block]))
