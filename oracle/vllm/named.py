@@ -316,6 +316,13 @@ _CASES = {
         _RANKS | {"ranks": 3} | _NO_CACHE | _TIGHT,
         versions=NEW,
     ),
+    "ranks_stopped": Named(
+        "Ranks stop with a step in flight; requests arrive before it ends, and begin behind it",
+        Load(num_requests=40, longest_prompt=40, longest_output=14, together=0.2, gap_s=0.05),
+        _RANKS | _ASYNC,
+        seed=170,
+        versions=NEW,
+    ),
 }
 
 _ALL = _CASES | DRAFT_CASES | GROUP_CASES | HANDOVER_CASES | OFFLOAD_CASES

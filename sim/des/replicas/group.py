@@ -152,7 +152,8 @@ class Group(Replica):
             self._has_work_in_flight = True
         elif self._num_in_flight:
             self._hold_up(now_ns)
-            self._idles_next = self._rules.idles_between and self._has_work_in_flight
+            goes_on = self._rules.idles_between and self._rules.idle(now_ns)
+            self._idles_next = goes_on and self._has_work_in_flight
             return None
         elif not self._runs_without_work(now_ns):
             self._hold_up(now_ns)
