@@ -14,11 +14,13 @@ from sim.core.tokens import (
     NO_STREAM,
     JoinedTokens,
     LazyTokens,
+    PageKey,
     Place,
     Prompt,
     TokenIds,
     TokenSequence,
     page_key,
+    place_key,
     prompt_part,
 )
 
@@ -210,9 +212,8 @@ class RequestTokens:
         self._prompt = prompt
         self._outputs = outputs
         self._prompt_len = len(prompt)
-        # The latest page key and its start: a waiting request is looked up in the cache again and
-        # again.
-        self._key: int | bytes = 0
+        # The latest key by place and its start: a waiting request is looked up again and again.
+        self._key: PageKey | None = None
         self._key_start = -1
 
     def token_ids(self, num_tokens: int) -> "FirstTokens":
@@ -240,15 +241,19 @@ class RequestTokens:
         return self._prompt.token_ids(start, stop)
 
     def page_key(self, start: int, page_size: int) -> int | bytes:
-        """The key by which a cache finds the page that begins at token `start`."""
-        if start + page_size > self._prompt_len:
-            return page_key(self.ids(start, start + page_size))
+        """The key by tokens of the page that begins at token `start`."""
+        if page_size == 1 and start < self._prompt_len:
+            return self._prompt.token_id(start)
+        return page_key(self.ids(start, start + page_size))
+
+    def place_key(self, start: int, page_size: int) -> PageKey | None:
+        """The key by place of the page that begins at token `start`."""
+        stop = start + page_size
+        if stop > self._prompt_len:
+            tokens = self.part(start, stop)
+            return place_key(tokens, 0, page_size) if isinstance(tokens, LazyTokens) else None
         if self._key_start != start:
-            self._key = (
-                self._prompt.token_id(start)
-                if page_size == 1
-                else page_key(self._prompt.token_ids(start, start + page_size))
-            )
+            self._key = place_key(self.token_ids(stop), start, stop)
             self._key_start = start
         return self._key
 
@@ -276,6 +281,9 @@ class FirstTokens(LazyTokens):
 
     def page_key(self, start: int, page_size: int) -> int | bytes:
         return self._tokens.page_key(start, page_size)
+
+    def place_key(self, start: int, page_size: int) -> PageKey | None:
+        return self._tokens.place_key(start, page_size)
 
     def stream_at(self, index: int) -> Place:
         seed, place, num_tokens = self._tokens.stream_at(index)

@@ -84,7 +84,7 @@ class HostTree(LowerTier):
     ) -> PrefixMatch:
         node = match.node
         while node.end < limit and node.host.children:
-            child = node.host.children.get(self.tree.child_key(token_ids, node.end))
+            child = node.host.children.get(self.tree.child_key(node, token_ids, node.end))
             if child is None:
                 break
             num_tokens = self.tree.num_common_tokens(child, token_ids, node.end, limit)
@@ -112,7 +112,7 @@ class HostTree(LowerTier):
     def split_evicted(self, node: RadixNode, num_tokens: int) -> RadixNode:
         upper = self.tree.cut_tokens(node, num_tokens)
         upper.required_parent().host.children[upper.key] = upper
-        node.key = self.tree.child_key(node.token_ids, 0)
+        node.key = self.tree.child_key(upper, node.token_ids, 0)
         upper.host.children[node.key] = node
         return upper
 
@@ -120,7 +120,7 @@ class HostTree(LowerTier):
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span
     ) -> tuple[RadixNode, Span]:
         while len(token_ids):
-            child = parent.host.children.get(self.tree.child_key(token_ids, 0))
+            child = parent.host.children.get(self.tree.child_key(parent, token_ids, 0))
             if child is None:
                 break
             self.tree.use(child)

@@ -23,8 +23,6 @@ class RadixCache(RadixTree):
     """A prefix cache that owns pages of `pool` and frees them by evicting leaves.
 
     Attributes:
-        changes: what has happened to watched nodes: a node with the key of its new child, or an
-            evicted node with None. Whoever watches nodes empties the list.
         uncounted: nodes on the path of the last insertion of which it counts no use.
     """
 
@@ -35,7 +33,6 @@ class RadixCache(RadixTree):
         self._counts_uses = self.leaves.counts_uses
         self.keeps_priorities = self.leaves.keeps_priorities
         self._num_ranks = 0
-        self.changes: list[tuple[RadixNode, ChildKey | None]] = []
         self.uncounted: list[RadixNode] = []
         self._events: TreeEvents | None = None
 
@@ -96,14 +93,12 @@ class RadixCache(RadixTree):
         rest = pages
         key: ChildKey | None = None
         while node.end < len(token_ids) and node.children:
-            child = self.child_in_stream(node, token_ids)
+            self._key_only_child(node)
+            key = self.child_key(node, token_ids, node.end)
+            child = node.children.get(key)
             if child is None:
-                self._key_only_child(node)
-                key = self.child_key(token_ids, node.end)
-                child = node.children.get(key)
-                if child is None:
-                    break
-                key = None
+                break
+            key = None
             self.use(child)
             num_tokens = self.num_common_tokens(child, token_ids, node.end, len(token_ids))
             node = child
@@ -255,7 +250,7 @@ class RadixCache(RadixTree):
         leaf.pages = self.pool.empty
         if is_kept:
             if leaf.key is leaf:
-                leaf.key = self.child_key(leaf.token_ids, 0)
+                leaf.key = self.child_key(parent, leaf.token_ids, 0)
             self._host.demote(leaf, parent)
         else:
             self._host.drop(leaf)
@@ -269,7 +264,7 @@ class RadixCache(RadixTree):
         )
         self._num_ranks += 1
         node.on_device = False
-        node.key = self.child_key(token_ids, 0)
+        node.key = self.child_key(parent, token_ids, 0)
         if self._host is not None:
             self._host.new_node(node)
         for part in self._parts:

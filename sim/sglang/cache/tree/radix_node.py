@@ -11,13 +11,13 @@ from typing import Any, Final, Union
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds, TokenSequence
+from sim.core.tokens import PageKey, TokenIds, TokenSequence
 from sim.engine.page_pool import PageCount, Span
 
-# A parent finds a child by the child's first page: at page size 1 by its token, otherwise by the
-# bytes of its tokens. Until a child is first looked for by its page, its key is the RadixNode
-# itself.
-ChildKey = Union[int, bytes, "RadixNode"]
+# A parent finds a child by the child's first page: at page size 1 by its token, otherwise by its
+# place in a stream or by the bytes of its tokens (`RadixNode.keys_tokens`). Until a child is first
+# looked for by its page, its key is the RadixNode itself.
+ChildKey = Union[PageKey, "RadixNode"]
 
 # An eviction policy's score of a node's uses; the node with the lowest score is evicted first.
 UseScore = tuple[int, float]
@@ -109,7 +109,8 @@ class RadixNode:
         last_used_tick: logical time of the last use; all nodes have different ones.
         on_device: whether its KV is on the device; False once evicted, True again once loaded.
         queued: the eviction queue has an entry for this node.
-        is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
+        keys_tokens: its children have keys of the tokens of their first pages, not of their places.
+        is_watched: `RadixTree.changes` notes what happens to this node.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.
         state: kept by a cache with states; otherwise never set.
@@ -127,6 +128,7 @@ class RadixNode:
         "host",
         "is_watched",
         "key",
+        "keys_tokens",
         "last_used_tick",
         "num_locks",
         "num_tokens",
@@ -157,7 +159,7 @@ class RadixNode:
         self.last_used_tick = 0
         self.on_device = True
         self.queued = False
-        self.is_watched = False
+        self.keys_tokens = self.is_watched = False
         self.use_score = NO_USES
 
     @classmethod

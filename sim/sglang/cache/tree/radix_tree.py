@@ -12,15 +12,19 @@ from sim.sglang.cache.tree.radix_node import ChildKey, LeafQueue, MatchEnd, Pref
 # Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
 # each node gets a tick of its own.
 _DEEPEST_PATH = 1 << 24
-# With more children, a page's tokens are made sooner than all of them are compared.
-_FEW_CHILDREN = 4
 
 
 class RadixTree(PrefixCache):
     """The part of the radix cache that finds prefixes and locks them; it changes no KV.
 
+    A parent finds a child by the place of its first page in a stream, which takes no tokens. Once a
+    page below it is not known to be in a stream, it finds all its children by their tokens.
+
     Attributes:
         leaves: the queue of leaves, in the order of the eviction policy.
+        changes: what has happened to watched nodes: a node with the key of its new child; or one
+            with None: it is evicted, or finds its children by other keys. Whoever watches nodes
+            empties the list.
     """
 
     def __init__(self, page_size: int, leaves: LeafQueue) -> None:
@@ -30,6 +34,7 @@ class RadixTree(PrefixCache):
         self._page_size = page_size
         self._parts: tuple[TreePart, ...] = ()
         self._host: LowerTier | None = None
+        self.changes: list[tuple[RadixNode, ChildKey | None]] = []
 
     def add_part(self, part: TreePart) -> None:
         """Tell a part of the KV memory from now on what happens; the cache must be empty.
@@ -56,7 +61,8 @@ class RadixTree(PrefixCache):
                 raise InvariantError("the root was evicted")
             node = node.parent
         while node.end < limit and node.children:
-            child = self._child_on_device(node, token_ids)
+            self._key_only_child(node)
+            child = node.children.get(self.child_key(node, token_ids, node.end))
             if child is None:
                 break
             num_tokens = self.num_common_tokens(child, token_ids, node.end, limit)
@@ -99,44 +105,46 @@ class RadixTree(PrefixCache):
 
     def find_child(self, node: RadixNode, token_ids: TokenSequence) -> RadixNode | None:
         """The child, on the device or in host memory, that begins with the tokens after `node`."""
-        child = self._child_on_device(node, token_ids) if node.children else None
-        if child is None and self._host is not None and node.host.children:
-            child = node.host.children.get(self.child_key(token_ids, node.end))
+        if not (node.children or (self._host is not None and node.host.children)):
+            return None
+        self._key_only_child(node)
+        key = self.child_key(node, token_ids, node.end)
+        child = node.children.get(key)
+        if child is None and self._host is not None:
+            child = node.host.children.get(key)
         return child
 
-    def _child_on_device(self, node: RadixNode, token_ids: TokenSequence) -> RadixNode | None:
-        child = self.child_in_stream(node, token_ids)
-        if child is not None:
-            return child
-        self._key_only_child(node)
-        return node.children.get(self.child_key(token_ids, node.end))
-
-    def child_in_stream(self, node: RadixNode, token_ids: TokenSequence) -> RadixNode | None:
-        """The child whose first page is at the same place of a stream as the tokens after `node`.
-
-        It saves making the page's tokens. None: another child may have these tokens all the same.
-        """
-        page_size = self._page_size
-        if page_size == 1 or len(node.children) > _FEW_CHILDREN:
-            return None
-        if not isinstance(token_ids, LazyTokens) or node.end >= len(token_ids):
-            return None
-        seed, index, num_left = token_ids.stream_at(node.end)
-        if num_left < page_size:
-            return None
-        for child in node.children.values():
-            child_ids = child.token_ids
-            if isinstance(child_ids, LazyTokens):
-                child_seed, child_index, num_left = child_ids.stream_at(0)
-                if child_seed == seed and child_index == index and num_left >= page_size:
-                    return child
-        return None
-
-    def child_key(self, token_ids: TokenSequence, start: int) -> ChildKey:
+    def child_key(self, parent: RadixNode, token_ids: TokenSequence, start: int) -> ChildKey:
         """The key under which a parent finds the child whose tokens begin at `start`."""
-        if isinstance(token_ids, LazyTokens):
-            return token_ids.page_key(start, self._page_size)
-        return page_key(token_ids[start : start + self._page_size])
+        page_size = self._page_size
+        if not isinstance(token_ids, LazyTokens):
+            if page_size > 1 and not parent.keys_tokens:
+                self._key_by_tokens(parent)
+            return page_key(token_ids[start : start + page_size])
+        if page_size > 1 and not parent.keys_tokens:
+            key = token_ids.place_key(start, page_size)
+            if key is not None:
+                return key
+            self._key_by_tokens(parent)
+        return token_ids.page_key(start, page_size)
+
+    def _key_by_tokens(self, parent: RadixNode) -> None:
+        """Let a parent find all its children by their tokens from now on."""
+        parent.keys_tokens = True
+        self._make_keys(parent, parent.children)
+        if self._host is not None:
+            self._make_keys(parent, parent.host.children)
+        if parent.is_watched:
+            self.changes.append((parent, None))
+
+    def _make_keys(self, parent: RadixNode, children: dict[ChildKey, RadixNode]) -> None:
+        """Make new keys for all children but one that has none yet."""
+        nodes = list(children.values())
+        children.clear()
+        for child in nodes:
+            if child.key is not child:
+                child.key = self.child_key(parent, child.token_ids, 0)
+            children[child.key] = child
 
     def num_common_tokens(
         self, node: RadixNode, token_ids: TokenSequence, start: int, limit: int
@@ -167,7 +175,7 @@ class RadixTree(PrefixCache):
             return
         (child,) = node.children.values()
         if child.key is child:
-            child.key = self.child_key(child.token_ids, 0)
+            child.key = self.child_key(node, child.token_ids, 0)
             node.children = {child.key: child}
 
     # ---- use -----------------------------------------------------------------------------------

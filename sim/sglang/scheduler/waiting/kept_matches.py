@@ -167,7 +167,8 @@ class KeptMatches:
         end, page_size = group.node.end, self._kv.page_size
         waiter.next_page = None
         if end + page_size <= waiter.num_tokens:
-            waiter.next_page = key = waiter.request.kv.page_key(end, page_size)
+            tokens = waiter.request.kv.token_ids(waiter.num_tokens)
+            waiter.next_page = key = self._cache.child_key(group.node, tokens, end)
             group.by_next_page.setdefault(key, {})[waiter.request.entry] = None
 
     def group_at(self, node: RadixNode) -> MatchGroup:
