@@ -1,15 +1,15 @@
 """What state machines do with any radix cache: they match, lock, unlock and insert.
 
-Symbols stand for pages of equal tokens. Requests keep their nodes as in a server.
+Symbols stand for pages of tokens. A machine tells the cache the places of all tokens in streams, or
+their ids, or now one and now the other. Requests keep their nodes as in a server.
 """
 
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from sim.core.tokens import TokenIds
+from sim.core.tokens import PromptPart, SegmentPrompt, TokenSequence, stream_token_id
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import RadixNode
@@ -45,9 +45,32 @@ class CacheMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.locked: list[Path] = []
+        self._ids_every = self._num_made = 0
+        self._symbol_of = {stream_token_id(symbol, 0): symbol for symbol in range(2)}
 
-    def tokens(self, symbols: Path | list[int]) -> TokenIds:
-        return np.repeat(np.array(symbols, dtype=np.int64), self.page_size)
+    @initialize(every=st.sampled_from([0, 1, 5]))
+    def choose_how_tokens_are_told(self, every: int) -> None:
+        """All by their places, all by their ids, or every fifth sequence by its ids."""
+        self._ids_every = every
+
+    def tokens(self, symbols: Path | list[int], num_extra: int = 0) -> TokenSequence:
+        """The tokens of pages, and `num_extra` others.
+
+        A page of symbol 0 is one piece of a stream, one of symbol 1 has two pieces.
+        """
+        segments: list[tuple[int, int]] = []
+        for symbol in symbols:
+            segments += [(0, self.page_size)] if symbol == 0 else [(1, 1), (0, self.page_size - 1)]
+        prompt = SegmentPrompt((*segments, (7, num_extra)))
+        self._num_made += 1
+        if self._ids_every and self._num_made % self._ids_every == 0:
+            return prompt.token_ids()
+        return PromptPart(prompt, 0, len(prompt))
+
+    def path_below(self, above: Path, node: RadixNode) -> Path:
+        """The path to the end of a node, whose parent's path is `above`."""
+        first_tokens = node.token_ids[:][:: self.page_size].tolist()
+        return above + tuple(self._symbol_of[token] for token in first_tokens)
 
     def is_locked(self, prefix: Path) -> bool:
         return any(path[: len(prefix)] == prefix for path in self.locked)

@@ -60,7 +60,7 @@ class HostMachine(CacheMachine):
         stack = [(n, ()) for n in (*root.children.values(), *root.host.children.values())]
         while stack:
             node, above = stack.pop()
-            path = above + tuple(node.token_ids[:: self.page_size].tolist())
+            path = self.path_below(above, node)
             yield node, path, len(above)
             below = (*node.children.values(), *node.host.children.values())
             stack.extend((child, path) for child in below)

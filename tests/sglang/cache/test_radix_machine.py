@@ -4,7 +4,6 @@ The model keeps, for every cached token position, its sequence's prefix and the 
 use; the tree may split its nodes anywhere, if it evicts whole leaves, lowest rank first.
 """
 
-import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -49,7 +48,7 @@ class RadixMachine(CacheMachine):
         stack = [(child, ()) for child in self.cache.root.children.values()]
         while stack:
             node, above = stack.pop()
-            path = above + tuple(node.token_ids[:: self.page_size].tolist())
+            path = self.path_below(above, node)
             yield node, path
             stack.extend((child, path) for child in node.children.values())
 
@@ -57,8 +56,7 @@ class RadixMachine(CacheMachine):
 
     @rule(symbols=pages, num_extra=st.integers(0, 3), data=st.data())
     def match_is_the_longest_cached_prefix(self, symbols, num_extra, data):
-        partial_page = np.full(num_extra % self.page_size, 7, dtype=np.int64)
-        token_ids = np.append(self.tokens(symbols), partial_page)
+        token_ids = self.tokens(symbols, num_extra % self.page_size)
         limit = data.draw(st.integers(0, len(token_ids)))
         found = self.cache.match(token_ids, limit)
         expected = min(self.model_match(symbols), limit // self.page_size)
