@@ -200,6 +200,14 @@ OFFLOAD_CASES = {
         | _ASYNC,
         versions=NEW,
     ),
+    "offload_files_ranks": Named(
+        "Two ranks with one directory: each finds what the other has written, and waits for it",
+        Load(num_requests=50, longest_prompt=120, sharing=0.6, repeating=0.4, gap_s=0.03),
+        {"offload": _MEMORY | {"num_chunks": 12, "tier": _FILES}, "ranks": 2}
+        | {"num_gpu_blocks": 17}
+        | _ASYNC,
+        versions=NEW,
+    ),
     "offload_prefill": Named(
         "A prefill server: prompts come back from CPU memory, and are kept there when they end",
         _SHARED,

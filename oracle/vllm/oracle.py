@@ -11,7 +11,7 @@ from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import transfer_config, transfer_params
 from oracle.vllm.offload import add_settings, keep_order, tiers_of
-from oracle.vllm.together import workers_of
+from oracle.vllm.together import transfer_times_ns, workers_of
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,
     build_scheduler,
@@ -123,7 +123,8 @@ class Flight:
 class Oracle:
     """vLLM's scheduler and its engine's loop on a virtual clock. It is the engine's executor."""
 
-    def __init__(self, config: Line, rows: list[Line]) -> None:
+    def __init__(self, config: Line, rows: list[Line], disk: Any = None) -> None:
+        """`disk`: what the ranks before have below their CPU memory; None: there are none."""
         self.config = config
         role = config.get("role")
         scripts = [Script(number, row, role=role) for number, row in enumerate(rows)]
@@ -144,7 +145,7 @@ class Oracle:
         # When the tokens of the last decisions are known, one for each stage; 0: it has none.
         self.tokens_known_ns = deque([0] * len(self.stage_free_ns))
         offloads = "offload" in config
-        self.tiers = tiers_of(config, self)
+        self.tiers = tiers_of(config, self, disk)
         self.scheduler = build_scheduler(
             config, transfer_config(config), partial(add_settings, config) if offloads else None
         )
@@ -279,10 +280,7 @@ class Oracle:
             return True
         times_ns = [script.arrival_ns for script in self.to_come[:1]]
         times_ns += [entry[0] for entry in self.impatient[:1]]
-        # An engine without requests does not look for ends of transfers.
-        if self.scheduler.has_requests():
-            tier_ns = None if self.tiers is None else self.tiers.next_ns()
-            times_ns += [each for each in (self.workers.next_ns, tier_ns) if each is not None]
+        times_ns += transfer_times_ns(self.scheduler, self.workers, self.tiers)
         if not times_ns:
             return False
         self.now_ns = max(self.now_ns, min(times_ns))

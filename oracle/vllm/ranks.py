@@ -7,6 +7,7 @@ and a forward pass starts when all have decided and lasts as long as the slowest
 workload says which rank the front end sends it to.
 """
 
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from vllm.v1.engine.core import DPEngineCoreProc
 
 from oracle.vllm.engine import Engine
 from oracle.vllm.oracle import MAX_IDLE_DECISIONS, Flight, Oracle
+from oracle.vllm.together import transfer_times_ns
 
 Line = dict[str, Any]
 
@@ -41,7 +43,7 @@ class Rank(Oracle):
 
     def __init__(self, group: "Ranks", number: int, config: Line, rows: list[Line]) -> None:
         self.group = group
-        super().__init__(config, rows)
+        super().__init__(config, rows, group.disk)
         self.number = number
         self.engine = RankEngine(group, self.scheduler, self, config)
         # What it has of the group's next step, and how long that takes alone.
@@ -58,7 +60,9 @@ class Rank(Oracle):
         self.group.now_ns = time_ns
 
     def end(self, flight: Flight) -> Any:
-        self.group.enter_next()
+        """A rank takes in at once what it knows at once; before a wait, the others decide."""
+        if flight.decided.num_scheduled_tokens or flight.end_ns > self.now_ns:
+            self.group.enter_next()
         return super().end(flight)
 
     def _launch(self, decided: Any) -> Flight:
@@ -89,19 +93,27 @@ class Ranks:
     def __init__(self, config: Line, rows: list[Line]) -> None:
         self._rows = rows
         self.now_ns = self._free_ns = 0
-        of_rank = [[row for row in rows if row["rank"] == each] for each in range(config["ranks"])]
-        self._ranks = [Rank(self, each, config, mine) for each, mine in enumerate(of_rank)]
+        # All ranks have the same settings, so one directory.
+        self.disk: Any = None
+        config = config | {"root_dir": mkdtemp()}
+        self._ranks: list[Rank] = []
+        for number in range(config["ranks"]):
+            mine = [row for row in rows if row["rank"] == number]
+            self._ranks.append(Rank(self, number, config, mine))
+            tiers = self._ranks[0].tiers
+            self.disk = None if tiers is None else tiers.disk
         # A step without work decodes one token.
         self._ranks[0].decoding.add("")
         self._idle_ns = self._ranks[0]._step_ns([["", 0, 1]])
         self._num_entered = self._num_steps = 0
-        self._are_running = self._are_idle = False
+        self._are_running, self._are_idle = False, True
         self._overlap = config["async_scheduling"]
 
     @property
     def _is_stuck(self) -> bool:
-        """No rank has got a token for long: requests preempt each other for ever."""
-        return min(rank.num_idle_decisions for rank in self._ranks) > MAX_IDLE_DECISIONS
+        """No rank with requests has got a token for long."""
+        busy = [rank for rank in self._ranks if rank.scheduler.has_requests()]
+        return min([rank.num_idle_decisions for rank in busy], default=0) > MAX_IDLE_DECISIONS
 
     @property
     def has_work(self) -> bool:
@@ -121,9 +133,8 @@ class Ranks:
         if any(rank.sent for rank in self._ranks):
             return True
         times_ns = [rank.to_come[0].arrival_ns for rank in self._ranks if rank.to_come]
-        times_ns += [
-            rank.workers.next_ns for rank in self._ranks if rank.workers.next_ns is not None
-        ]
+        for rank in self._ranks:
+            times_ns += transfer_times_ns(rank.scheduler, rank.workers, rank.tiers)
         if times_ns:
             self.now_ns = max(self.now_ns, min(times_ns))
         return bool(times_ns)

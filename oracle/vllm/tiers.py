@@ -30,11 +30,11 @@ _POLICIES = {"throttle": "ThrottledDropPolicy", "drop": "DropStorePolicy"}
 
 
 def tier_config(config: Config) -> Config:
-    """What `kv_connector_extra_config` says of the tier."""
+    """What `kv_connector_extra_config` says of the tier; `root_dir` is that of a server's ranks."""
     tier = config["offload"]["tier"]
     found = {"type": tier["type"]}
     if tier["type"] == "fs":
-        found["root_dir"] = mkdtemp()
+        found["root_dir"] = config.get("root_dir") or mkdtemp()
         found |= {name: tier[name] for name in ("n_read_threads", "n_write_threads")}
     else:
         found["store_config"] = {"bucket": "here", "endpoint_override": "here"}
@@ -84,17 +84,41 @@ class _Region:
         pass
 
 
-class Tiers:
-    """The tier of one server. Made before the scheduler, which `attach` then gets."""
+class Disk:
+    """What a server's files or objects lie on: all of its ranks have it together."""
 
-    def __init__(self, config: Config, engine: Any) -> None:
-        """`engine` has the time, and decides again at once if `made_progress` is set."""
+    def __init__(self, config: Config) -> None:
         offload = config["offload"]
         chunk_tokens = offload["blocks_per_chunk"] * config["block_size"]
         settings = store_settings(offload["tier"]["store"], chunk_tokens)
         self.store = Store(settings, Random(settings.seed).random)
-        self._engine = engine
         self._pages: dict[str, int] = {}
+
+    def page(self, path: str) -> int:
+        """A file's or an object's name in the store."""
+        return self._pages.setdefault(path, len(self._pages))
+
+
+class Tiers:
+    """The tier of one scheduler. Made before it; `attach` then gets it.
+
+    Attributes:
+        disk: where the tier keeps chunks.
+    """
+
+    def __init__(self, config: Config, engine: Any, disk: Disk | None) -> None:
+        """`engine` has the time, and decides again at once if `made_progress` is set.
+
+        `disk`: that of the ranks before; None: there are none.
+        """
+        offload = config["offload"]
+        self.disk = disk or Disk(config)
+        self.store = self.disk.store
+        self._engine = engine
+        # What threads get to do, and when; the store begins it in the order of ranks.
+        self._asked: list[tuple[int, Callable[[], None]]] = []
+        self._place = len(self.store.starters)
+        self.store.starters.append(self._start_asked)
         self.jobs: dict[Any, Job | None] = {}
         self.finished: deque[Any] = deque()
         self.lookup: Job | None = None
@@ -160,17 +184,19 @@ class Tiers:
         primary = self.manager.primary_tier
         return primary._num_allocated_chunks - len(primary._free_list)
 
-    def page(self, path: str) -> int:
-        """A file's or an object's name in the store."""
-        return self._pages.setdefault(path, len(self._pages))
+    def later(self, begin: Callable[[], None]) -> None:
+        self._asked.append((self._engine.now_ns, begin))
+        self.store.ask(self._place)
 
-    def later(self, begin: Callable[[], None]) -> Job:
-        return self.store.later(self._engine.now_ns - self.store.now_ns, begin)
+    def _start_asked(self) -> None:
+        for at_ns, begin in self._asked:
+            self.store.later(at_ns - self.store.now_ns, begin)
+        self._asked.clear()
 
     def next_ns(self) -> int | None:
         """When something may be over; at once, if the scheduler has not looked yet."""
         store = self.store
-        store.advance(store.now_ns)
+        store.advance(self._engine.now_ns)
         if self.finished or not self.lookups._pending_results.empty():
             return store.now_ns
         jobs = [job for job in (*self.jobs.values(), self.lookup) if job is not None]
@@ -199,7 +225,7 @@ class _Questions:
         groups, results = self._batches[0]
         store, mapper = self._tiers.store, _mapper(self._tier)
         for key, generation in groups.popleft():
-            page = self._tiers.page(mapper.get_file_name(key))
+            page = self._tiers.disk.page(mapper.get_file_name(key))
             results.append((key, generation, store.has(page)))
         self._tiers.lookup = None
         if not groups:
@@ -233,14 +259,14 @@ class _Pool:
         self._enqueue("store", job_id, task.args[0])
 
     def _enqueue(self, kind: str, job_id: int, paths: list[str]) -> None:
-        pages = [self._tiers.page(path) for path in paths]
+        pages = [self._tiers.disk.page(path) for path in paths]
 
         def begin() -> None:
-            self._tiers.jobs[job_id] = None
             self._queues[kind][0].append((kind, job_id, pages))
             self._start()
 
-        self._tiers.jobs[job_id] = self._tiers.later(begin)
+        self._tiers.jobs[job_id] = None
+        self._tiers.later(begin)
 
     def _start(self) -> None:
         # A thread that takes such jobs first, if one is idle; else one of the others.
@@ -298,11 +324,11 @@ class _Agent:
         pass
 
     def query_memory(self, descriptors: list[Any], *_: object) -> list[Any]:
-        pages = [self._tiers.page(each[3]) for each in descriptors]
+        pages = [self._tiers.disk.page(each[3]) for each in descriptors]
         return [{} if self._tiers.store.has(page) else None for page in pages]
 
     def register_memory(self, files: list[Any], _kind: str) -> Any:
-        return SimpleNamespace(trim=lambda: [self._tiers.page(each[3]) for each in files])
+        return SimpleNamespace(trim=lambda: [self._tiers.disk.page(each[3]) for each in files])
 
     def prep_xfer_dlist(self, _name: str, blocks: list[Any], *_: object) -> Any:
         return blocks
@@ -328,7 +354,8 @@ class _Agent:
             del tiers.jobs[number]
             tiers.finished.append(number)
 
-        tiers.jobs[number] = tiers.later(begin)
+        tiers.jobs[number] = None
+        tiers.later(begin)
         return "PROC"
 
     def check_xfer_state(self, handle: Any) -> str:

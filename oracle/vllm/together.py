@@ -63,6 +63,14 @@ def workers_of(config: Config) -> Any:
     return MultiWorkers(config) if "role" in config else OffloadWorkers(config)
 
 
+def transfer_times_ns(scheduler: Any, workers: Any, tiers: Any) -> list[int]:
+    """When transfers end next; an engine without requests does not look for that."""
+    if not scheduler.has_requests():
+        return []
+    tier_ns = None if tiers is None else tiers.next_ns()
+    return [each for each in (workers.next_ns, tier_ns) if each is not None]
+
+
 def _parts(decided: Any) -> list[Any]:
     """The decision as each of the connectors sees it."""
     return [

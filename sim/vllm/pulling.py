@@ -246,7 +246,7 @@ class Polling(Role):
         """What the workers do when they get a step; returns how long it waits for them."""
         if self.offload is None:
             return 0
-        waited_ns, ended = self.offload.work(now_ns, launches=launches)
+        waited_ns, ended = self.offload.work(now_ns, self.engine.requests, launches=launches)
         for job in ended:
             self._polls.note(Seen(job.request.rid, is_lost=False, job=job))
         return waited_ns

@@ -1,8 +1,16 @@
 """What the workers of a server with KV in CPU memory do in its steps."""
 
+from collections.abc import Mapping
+from typing import Final
+
+from sim.core.errors import InputError
+from sim.engine.request import Request
 from sim.vllm.offload.connector import OffloadConnector
 from sim.vllm.offload.copies import Copies, CopyJob, StoreReports
 from sim.vllm.version_rules import VllmRules
+
+# After so many decisions in a row that read chunks and lead to nothing, the run ends.
+_MOST_READS: Final = 1_000
 
 
 class Offload:
@@ -23,6 +31,8 @@ class Offload:
         self._reports = None if rules.ends_stores_by_copy else StoreReports()
         # The latest decision has let chunks be read from below, and others may have left for them.
         self._has_read = False
+        # Such decisions in a row, while no step was launched and no copy has ended.
+        self._num_reads = 0
         # When the steps that were launched end.
         self._device_free_ns = 0
 
@@ -51,8 +61,13 @@ class Offload:
         times_ns = [each for each in (copied_ns, tier.next_ns()) if each is not None]
         return min(times_ns, default=None)
 
-    def work(self, now_ns: int, *, launches: bool) -> tuple[int, list[CopyJob]]:
-        """The workers get a step; returns how long it waits for them, and the copies that ended."""
+    def work(
+        self, now_ns: int, requests: Mapping[str, Request], *, launches: bool
+    ) -> tuple[int, list[CopyJob]]:
+        """The workers get a step; returns how long it waits for them, and the copies that ended.
+
+        Raises InputError: `requests`, those of the server, wait for ever.
+        """
         connector, copies = self.connector, self.copies
         tier = connector.host.tier
         self._has_read = tier is not None and tier.end_decision(now_ns)
@@ -65,6 +80,9 @@ class Offload:
         if not launches:
             copies.step_ended(max(begins_ns, device_free_ns))
         ended = copies.ended(begins_ns)
+        self._num_reads = 0 if launches or ended else self._num_reads + self._has_read
+        if self._num_reads > _MOST_READS:
+            _raise_if_endless(requests)
         if self._reports is None:
             self.goes_on = connector.has_jobs
         else:
@@ -79,3 +97,17 @@ class Offload:
         if tier is not None:
             tier.now_ns = now_ns
         return [job.request.rid for job in jobs if self.connector.copy_ended(job)]
+
+
+def _raise_if_endless(requests: Mapping[str, Request]) -> None:
+    """Chunks of a prompt push each other out of CPU memory again and again.
+
+    A server that decides only once in a while has read some chunks when it looks again, and begins
+    to read those that have left for them. That ends if a client gives up.
+    """
+    if all(request.spec.gives_up_ns is None for request in requests.values()):
+        raise InputError(
+            "CPU memory has no room for all chunks of a waiting prompt: vLLM reads them from the"
+            " tier below for ever, and they push each other out",
+            key=("scheduler", "kv_offloading"),
+        )

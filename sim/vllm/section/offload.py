@@ -234,12 +234,6 @@ def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:
     return None
 
 
-def no_tiers_with(other: str) -> InputError:
-    """Tiers are not simulated together with something else."""
-    reason = f"is not simulated together with {other}"
-    return InputError(reason, key=("scheduler", _KEYS, "secondary_tiers"))
-
-
 def config_with_store(config: VllmConfig, store: StoreSettings) -> VllmConfig:
     """The settings with what is below CPU memory."""
     offload = config.offload

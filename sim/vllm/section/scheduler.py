@@ -30,7 +30,6 @@ from sim.vllm.section.offload import (
     check_offloading,
     check_offloading_in_role,
     config_with_store,
-    no_tiers_with,
     obstacle_to_copies,
     offload_on_stages,
     offload_settings,
@@ -327,11 +326,6 @@ class VllmSection(_SchedulerKeys):
 
     def with_store(self, config: VllmConfig, store: StoreSettings) -> VllmConfig:
         return config_with_store(config, store)
-
-    def of_rank(self, num_ranks: int) -> Self:
-        if self.uses_store:
-            raise no_tiers_with("latency.dp above 1")
-        return super().of_rank(num_ranks)
 
     def with_role(self, config: VllmConfig, role: str, model: "ModelShape | None") -> VllmConfig:
         check_offloading_in_role(self, role)

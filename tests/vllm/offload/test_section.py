@@ -214,11 +214,6 @@ def test_tiers_that_do_not_go_are_refused(keys, more, reason):
         _settings(_TIER % keys, more)
 
 
-def test_tiers_of_ranks_are_not_simulated():
-    with pytest.raises(InputError, match="secondary_tiers: is not simulated together with"):
-        _settings(_TIER % ("", "{type: fs}"), _STORE, _LINEAR + ", dp: 2}")
-
-
 def test_each_stage_copies_its_layers():
     """Over its own link, unless the speed of all of them together is given in tokens."""
     where = f"{_MODEL}\nhardware: h100-sxm"

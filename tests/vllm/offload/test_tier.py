@@ -2,6 +2,7 @@
 
 import pytest
 
+from sim.core.errors import InputError
 from sim.engine.store import Store, StoreSettings
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.policies import Access, ChunkKey
@@ -9,7 +10,7 @@ from sim.vllm.offload.pressure import Pressure
 from sim.vllm.offload.settings import OffloadSettings, PressureSettings, TierSettings
 from sim.vllm.offload.tier import SecondaryTier
 from sim.workload.workload import listed
-from tests.support.serve import serve
+from tests.support.serve import linear_latency, serve
 from tests.support.workloads import scripted
 
 SECOND = 1_000_000_000
@@ -181,3 +182,33 @@ def test_prompt_comes_back_from_below_cpu_memory():
     found = serve(listed(requests), config).request("b")
     assert (found["cached_tokens"], found["host_cached_tokens"]) == (63, 63)
     assert found["scheduled_ns"] == 2 * SECOND + 5_064_000
+
+
+def of_ranks(requests):
+    """Two ranks over one store, each with CPU memory of four chunks."""
+    store = StoreSettings(lookup_ns=1e6, read_ns_per_page=1e5)
+    offload = OffloadSettings(num_chunks=4, tier=TierSettings(kind="fs", store=store))
+    config = VllmConfig(max_model_len=256, max_num_batched_tokens=32, offload=offload)
+    latencies = [(linear_latency(), linear_latency())]
+    return serve(listed(requests), config, latencies, check=False)
+
+
+def test_a_rank_finds_what_another_one_has_written():
+    """The second request goes to the rank that has never seen the prompt."""
+    requests = [
+        scripted("a", (1, 64), output=2),
+        scripted("b", (1, 64), output=2, arrival_ns=SECOND),
+    ]
+    served = of_ranks(requests)
+    assert [served.request(rid)["replica"] for rid in "ab"] == [0, 1]
+    assert served.request("b")["host_cached_tokens"] == 63
+
+
+def test_chunks_that_push_each_other_out_for_ever_end_the_run():
+    """Five chunks below room for four; between two decisions ranks run a step without work."""
+    requests = [
+        scripted("a", (1, 80), output=2),
+        scripted("b", (1, 80), output=2, arrival_ns=SECOND),
+    ]
+    with pytest.raises(InputError, match="kv_offloading: CPU memory has no room for all chunks"):
+        of_ranks(requests)
