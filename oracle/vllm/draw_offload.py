@@ -31,9 +31,7 @@ def draw_offload(rng: random.Random, config: Config, *, is_new: bool) -> Config:
         "offload_prompt_only": rng.random() < 0.5,
         # Odd numbers: hardly any copy ends just when a step does.
         "copy_ns_per_block": rng.choice([1_003, 50_021, 400_009, 3_000_017]),
-        "sync_load_tokens": 0
-        if has_states or "role" in config
-        else rng.choice([0, 0, 0, 40, 150, 10_000]),
+        "sync_load_tokens": 0 if has_states else rng.choice([0, 0, 0, 40, 150, 10_000]),
     }
     if not is_new:
         del offload["offload_prompt_only"], offload["sync_load_tokens"]

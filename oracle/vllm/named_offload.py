@@ -227,6 +227,33 @@ OFFLOAD_CASES = {
         handover=(0.02, 0.0),
         versions=NEW,
     ),
+    "offload_decode_groups": Named(
+        "A decode server with states and windows: all groups go on from the same prefix",
+        _SHARED,
+        {
+            "role": "decode",
+            "kv_load_failure_policy": "fail",
+            "offload": _MEMORY | {"num_chunks": 100, "offload_prompt_only": False},
+            "kv_cache_groups": [
+                {"kind": "full_attention"},
+                {"kind": "mamba", "prefill_checkpoint_alignment": 1},
+                {"kind": "sliding_window", "sliding_window": 33},
+            ],
+            "num_gpu_blocks": 40,
+        }
+        | _ASYNC,
+        handover=(0.02, 0.0),
+        versions=NEW,
+    ),
+    "offload_decode_shared": Named(
+        "A decode server: a step waits for copies of blocks that a request finds, and fetches more",
+        Load(num_requests=40, longest_prompt=70, longest_output=3, sharing=0.9, quoting=0.5),
+        {"role": "decode", "kv_load_failure_policy": "fail", "num_gpu_blocks": 10}
+        | {"offload": _MEMORY | {"store_threshold": 2, "copy_ns_per_block": 3_000_017}}
+        | {"max_model_len": 80},
+        handover=(0.005, 0.0),
+        versions=NEW,
+    ),
     "offload_old": Named(
         "Chunks are found when their request has ended, whose blocks stay until they are copied",
         _SHARED,

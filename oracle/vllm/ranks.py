@@ -59,6 +59,12 @@ class Rank(Oracle):
     def now_ns(self, time_ns: int) -> None:
         self.group.now_ns = time_ns
 
+    def turn(self) -> None:
+        """One round of the engine's loop."""
+        for outputs in self.engine.next_outputs().values():
+            for result in outputs.outputs:
+                self._note(self.scripts[result.request_id], result)
+
     def end(self, flight: Flight) -> Any:
         """A rank takes in at once what it knows at once; before a wait, the others decide."""
         if flight.decided.num_scheduled_tokens or flight.end_ns > self.now_ns:
@@ -141,6 +147,8 @@ class Ranks:
 
     def _round(self) -> None:
         """One turn of the loops of all ranks (`run_busy_loop`)."""
+        # When they start again, no step is under way.
+        self._are_idle |= not self._are_running
         for rank in self._ranks:
             # The front end starts all ranks with a request, even if its client leaves at once.
             self._are_running |= rank._add_arrivals()
@@ -149,7 +157,7 @@ class Ranks:
         if not self._are_running:
             for rank in self._ranks:
                 if rank.scheduler.has_requests():
-                    rank.engine.next_outputs()
+                    rank.turn()
             return
         self._num_entered, num_steps = 0, self._num_steps
         self.enter_next()
@@ -166,6 +174,9 @@ class Ranks:
         if not self._are_running:
             for rank in self._ranks:
                 rank.engine.step_counter = 0
+                # A rank waits for its last step before it waits for requests.
+                for _ in range(len(rank.engine.batch_queue)):
+                    rank.turn()
 
     def enter_next(self) -> None:
         """Let the ranks that have not decided yet decide; the last one launches the step.
@@ -179,9 +190,7 @@ class Ranks:
             return
         rank = self._ranks[self._num_entered]
         self._num_entered += 1
-        for outputs in rank.engine.next_outputs().values():
-            for result in outputs.outputs:
-                rank._note(rank.scripts[result.request_id], result)
+        rank.turn()
         self.enter_next()
 
     def _launch(self, step_ns: int) -> None:

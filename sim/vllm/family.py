@@ -202,7 +202,8 @@ def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
         looks_behind=drafting.looks_behind,
         num_drafts=drafting.num_tokens,
         longest=config.max_model_len,
-        fetches_states=config.role != BOTH,
+        # `supports_divergent_local_hybrid_hits` of all connectors, of which CPU memory's has none.
+        fetches_states=config.role != BOTH and config.offload is None,
         most_blocks=tuple(most_blocks) if version.caps_admission else (),
     )
     return KVCacheCoordinator(pool.num_pages, pool.page_size, groups, rules)

@@ -230,7 +230,7 @@ class OffloadConnector(Connector):
                 self.fences.launched(launch)
             scheduled = sorted([*launch.prefill, *launch.decode], key=self._place)
         for request, _ in self._kv_loads.started:
-            self._given.blocks.update(*(table.blocks for table in request.kv.tables))
+            self._given.blocks.update(*(table.blocks_from(0) for table in request.kv.tables))
         self._role.decided(decision, partner)
         self._kv_loads.started = []
         states = [self._requests[request.kv] for request in scheduled]

@@ -149,9 +149,14 @@ class WaitingPass:
             if request.pulls:
                 hit = self._memory.find_hit_to_load(request.kv, request.prompt_len)
                 num_wanted = loads.num_wanted(request)
-                if self._is_looked_up(request, hit):
+                num_more = self._num_in_memory(request, hit.num_tokens)
+                if num_more is None:
                     return _PASSED_OVER
                 if hit.num_tokens < num_wanted:
+                    if num_more:
+                        # vLLM takes this load's share of what a step may wait for, too.
+                        num_there = hit.num_tokens + num_more
+                        self._connector.step_waits_for(request, hit.num_tokens, num_there)
                     return self._begin_load(request, hit, num_wanted, beside_others=beside_others)
         if self._has_token_in_flight(request):
             return _PASSED_OVER if self._passes_over_victims else 0
@@ -159,14 +164,13 @@ class WaitingPass:
             return self._load_from_memory(request, budget, limits, beside_others=beside_others)
         return None
 
-    def _is_looked_up(self, request: VllmRequest, hit: CacheHit) -> bool:
-        """Whether a request waits until it is known what CPU memory has of it.
+    def _num_in_memory(self, request: VllmRequest, num_found: int) -> int | None:
+        """What CPU memory has of a request, whose KV comes from a prefill server.
 
-        Its KV comes from a prefill server, and none from CPU memory. But vLLM's `MultiConnector`
-        asks all of its connectors, and waits for the answer of each.
+        vLLM's `MultiConnector` asks all of its connectors, and waits for the answer of each.
         """
         connector = self._connector
-        return connector.looks_up and connector.num_loadable(request, hit.num_tokens) is None
+        return connector.num_loadable(request, num_found) if connector.looks_up else 0
 
     def _load_from_memory(
         self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool

@@ -227,30 +227,21 @@ def test_each_rank_has_memory_of_its_own():
     assert _settings(_TOKENS, latency=_LINEAR + ", dp: 2}").num_chunks == 62
 
 
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        (_WINDOWS, "kv_cache_groups: is not simulated with kv_offloading on servers of role"),
-        (
-            "kv_load_failure_policy: recompute",
-            "kv_load_failure_policy: is not simulated with kv_offloading on servers of role decode",
-        ),
-        ("", ""),
-    ],
+_POOLS = (
+    f"{_MODEL}\npools: {{prefill: {{role: prefill}}, decode: {{role: decode}}}}\n"
+    "transfer: {bandwidth_gb_s: 50}"
 )
-def test_servers_of_a_role_keep_kv_too_but_not_of_groups(keys, reason):
-    pools = "{prefill: {role: prefill}, decode: {role: decode}}"
-    more = f"{_MODEL}\npools: {pools}\ntransfer: {{bandwidth_gb_s: 50}}"
-    if reason:
-        with pytest.raises(InputError, match=reason):
-            _settings(f"{_TOKENS}, {keys}", more)
-    else:
-        assert _settings("kv_offloading_size: 8", more).num_chunks == 8 * 2**30 // (131_072 * 16)
 
 
-def test_loads_for_which_steps_wait_are_not_simulated_in_a_role():
-    pools = "{prefill: {role: prefill}, decode: {role: decode}}"
-    more = f"{_MODEL}\npools: {pools}\ntransfer: {{bandwidth_gb_s: 50}}"
+def test_servers_of_a_role_keep_kv_too():
+    """Of groups of layers as well, and steps may wait for loads."""
+    found = _settings("kv_offloading_size: 8", _POOLS)
+    assert found.num_chunks == 8 * 2**30 // (131_072 * 16)
     budget = f"{_TOKENS[:-1]}, sync_load_budget_tokens: 9}}"
-    with pytest.raises(InputError, match="sync_load_budget_tokens: is not simulated with"):
-        _settings(budget, more)
+    assert _settings(f"{budget}, {_WINDOWS}", _POOLS).sync_load_tokens == 9
+
+
+def test_lost_kv_is_not_computed_again_beside_cpu_memory():
+    reason = "kv_load_failure_policy: is not simulated with kv_offloading on servers of role decode"
+    with pytest.raises(InputError, match=reason):
+        _settings(f"{_TOKENS}, kv_load_failure_policy: recompute", _POOLS)
