@@ -6,6 +6,7 @@ from typing import NamedTuple, get_args
 from pydantic import BaseModel
 
 from sim.families import FAMILIES
+from sim.family.store_section import StoreSection
 from sim.latency.config import LatencyConfig, QuantizationConfig
 from sim.latency.host import HostSection
 from sim.scenario.acceptance_section import AcceptanceSection
@@ -35,7 +36,6 @@ from sim.scenario.search_sections import (
     UniformRange,
 )
 from sim.scenario.servers_section import PoolSection, TransferSection
-from sim.scenario.store_section import StoreSection
 from sim.user.objects import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import (

@@ -135,8 +135,11 @@ class Ranks:
         return [*steps, *(scripts[row["rid"]].line() for row in self._rows)]
 
     def _wait(self) -> bool:
-        """Move the clock to the next arrival, which starts all ranks; False: there is none."""
-        if any(rank.sent for rank in self._ranks):
+        """Move the clock to the next arrival, which starts all ranks; False: there is none.
+
+        A rank may have something to do before that, for example a copy.
+        """
+        if any(rank.sent or rank.made_progress for rank in self._ranks):
             return True
         times_ns = [rank.to_come[0].arrival_ns for rank in self._ranks if rank.to_come]
         for rank in self._ranks:
@@ -150,6 +153,7 @@ class Ranks:
         # When they start again, no step is under way.
         self._are_idle |= not self._are_running
         for rank in self._ranks:
+            rank.made_progress = False
             # The front end starts all ranks with a request, even if its client leaves at once.
             self._are_running |= rank._add_arrivals()
             rank.preempted.clear()

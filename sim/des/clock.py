@@ -43,13 +43,14 @@ class Clock(Environment):
 
     Attributes:
         num_watchers: processes that only watch the others. Each of them waits for one event.
-        shared_store: the store below host memory that servers share; None: there is none yet.
+        shared_stores: those below host memory that servers share, by their places in `stores` of
+            their schedulers.
     """
 
     def __init__(self) -> None:
         super().__init__(initial_time=0)
         self.num_watchers = 0
-        self.shared_store: Store | None = None
+        self.shared_stores: dict[int, Store] = {}
 
     @property
     def now_ns(self) -> int:

@@ -206,23 +206,24 @@ class _Maker(NamedTuple):
     def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
         ranks: list[GroupRank] = []
         for rank, each in enumerate(latencies, number):
-            store = ranks[0].engine.scheduler.store if ranks else None
-            ranks.append(GroupRank(rank, *self._engine(store), each))
+            stores = ranks[0].engine.scheduler.stores if ranks else ()
+            ranks.append(GroupRank(rank, *self._engine(stores), each))
         engines = [rank.engine for rank in ranks]
         rules = rank_rules(self.config, engines, self.num_front_ends)
         reports, options = self.reports, self.options
         return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
 
-    def _engine(self, store: Store | None = None) -> tuple[EngineCore, ScriptedExecutor]:
-        """An engine; `store`: that of the ranks of its group that were made before."""
+    def _engine(self, stores: Sequence[Store] = ()) -> tuple[EngineCore, ScriptedExecutor]:
+        """An engine; `stores`: those of the ranks of its group that were made before."""
         executor = build_executor(self.config)
         page_size = self.config.page_size
         pool = self.pool(self.config.pool_tokens // page_size, page_size)
         engine = build_engine(self.config, pool=pool, executor=executor)
-        own = engine.scheduler.store
-        if own is not None and own.settings.is_shared:
-            store = self.env.shared_store
-            self.env.shared_store = store or own
-        if own is not None and store is not None:
-            engine.scheduler.share_store(store)
+        own, shared = engine.scheduler.stores, self.env.shared_stores
+        used = [
+            shared.setdefault(place, each) if each.settings.is_shared else (stores or own)[place]
+            for place, each in enumerate(own)
+        ]
+        if any(each is not mine for each, mine in zip(used, own, strict=True)):
+            engine.scheduler.share_stores(used)
         return engine, executor

@@ -83,7 +83,7 @@ class BaseScheduler(Generic[R]):
         partner: hears of requests that are shared with a server of another role.
         looks_while_sending: a server whose only work is to send KV goes on looking whether the KV
             has been sent.
-        store: where KV goes from host memory; None: nowhere.
+        stores: where KV goes from host memory, in the order in which it is looked for.
     """
 
     family: str
@@ -103,7 +103,7 @@ class BaseScheduler(Generic[R]):
         self.device_free_ns = 0
         self.partner = NO_PARTNER
         self.looks_while_sending = True
-        self.store: Store | None = None
+        self.stores: Sequence[Store] = ()
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -169,8 +169,8 @@ class BaseScheduler(Generic[R]):
         """
         raise NotImplementedError
 
-    def share_store(self, store: Store) -> None:
-        """Use another server's store in place of its own. Only before the first request."""
+    def share_stores(self, stores: Sequence[Store]) -> None:
+        """Use these stores in place of its own, one for each. Only before the first request."""
         raise InvariantError("a server without a store was to share one")
 
     # ---- the step ------------------------------------------------------------------------------

@@ -199,6 +199,11 @@ class ServerSection(StrictModel):
         return False
 
     @property
+    def has_shared_stores(self) -> bool:
+        """Whether servers share a store of the section itself."""
+        return False
+
+    @property
     def store_page_size(self) -> int:
         """Tokens of a page in the store."""
         return self.page_size

@@ -18,13 +18,13 @@ from pydantic_core import CoreSchema, core_schema
 from sim.core.units import NS_PER_S
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.family.section import ServerSection
+from sim.family.store_section import Store
 from sim.family.user_family import OrUserFamily
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
 from sim.metrics.series import Edge
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.servers_section import Pools, TransferSection
-from sim.scenario.store_section import Store
 from sim.validation import KeysError, StrictModel, lazy_schema, whole_schema
 from sim.workload import MAX_REQUESTS
 from sim.workload.config import WorkloadConfig

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from sim.families import FAMILIES
+from sim.family.store_section import Store
 from sim.latency.config import NumGpus
-from sim.scenario.store_section import Store
 from sim.validation import ByKind, KeysError, StrictModel
 from sim.workload import MAX_RATE_RPS
 

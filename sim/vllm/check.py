@@ -41,9 +41,10 @@ def check_offloaded(connector: OffloadConnector) -> None:
 
     Raises InvariantError: an invariant is broken; the message names it.
     """
-    host, jobs, tier = connector.host, connector.jobs(), connector.host.tier
-    below = [] if tier is None else list(tier.jobs)
-    promoted = [] if tier is None else list(tier.promoted.values())
+    host, jobs = connector.host, connector.jobs()
+    tiers = () if host.below is None else host.below.tiers
+    below = [job for tier in tiers for job in tier.jobs]
+    promoted = [keys for tier in tiers for keys in tier.promoted.values()]
     require(len(host) <= host.num_chunks, "there are more chunks in CPU memory than fit")
     chunks = host.chunks()
     require(len(chunks) == len(host), "the count of chunks in CPU memory is wrong")
@@ -63,7 +64,7 @@ def check_offloaded(connector: OffloadConnector) -> None:
         require(found == num_loads, "the count of copies that read a chunk is wrong")
     num_read = sum(chunk.num_loads for chunk in chunks if chunk.is_ready)
     require(num_read == read.total(), "a chunk is kept for a copy that does not read it")
-    if tier is not None:
+    for tier in tiers:
         require(tier.is_within_bounds, "the tier below CPU memory has more chunks than fit")
 
 

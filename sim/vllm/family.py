@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sim.vllm.offload.connector import OffloadConnector
     from sim.vllm.offload.role import Offload
     from sim.vllm.offload.settings import OffloadSettings
-    from sim.vllm.offload.tier import SecondaryTier
+    from sim.vllm.offload.tiers import Tiers
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -155,21 +155,23 @@ def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
         return connector
     from sim.vllm.offload.connector import OffloadConnector
 
-    return OffloadConnector(config, kv, config.offload, connector, _tier(config.offload))
+    return OffloadConnector(config, kv, config.offload, connector, _tiers(config.offload))
 
 
-def _tier(offload: "OffloadSettings") -> "SecondaryTier | None":
+def _tiers(offload: "OffloadSettings") -> "Tiers | None":
     """What lies below CPU memory."""
-    tier = offload.tier
-    if tier is None or tier.store is None:
-        return None
     from random import Random
 
     from sim.engine.store import Store
     from sim.vllm.offload.tier import SecondaryTier
+    from sim.vllm.offload.tiers import Tiers
 
-    store = Store(tier.store, Random(tier.store.seed).random)
-    return SecondaryTier(tier, store, offload.blocks_per_chunk)
+    tiers: list[SecondaryTier] = []
+    for tier in offload.tiers:
+        if tier.store is not None:
+            store = Store(tier.store, Random(tier.store.seed).random)
+            tiers.append(SecondaryTier(tier, store, offload.blocks_per_chunk))
+    return Tiers(tiers) if tiers else None
 
 
 def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":

@@ -62,7 +62,7 @@ def _offloading(section: VllmSection) -> dict[str, Any]:
     extra = {key: value for key, value in given.items() if key in OFFLOADING_KEYS}
     if "blocks_per_chunk" in extra and not VERSIONS[section.version].offloads_parts:
         extra[CHUNK_TOKENS] = extra.pop("blocks_per_chunk") * section.block_size
-    return extra if (tier := section.kv_offloading.tier) is None else extra | tier_flags(tier)
+    return extra | tier_flags(section.kv_offloading.tiers)
 
 
 def vllm_in_role(launch: LaunchCommand, section: VllmSection, role: str) -> LaunchCommand:

@@ -9,7 +9,7 @@ from sim.engine.server_config import BOTH
 from sim.family.section import is_valid
 from sim.vllm.launch_flags import CHUNK_TOKENS, OFFLOADING_CONNECTOR, OFFLOADING_KEYS
 from sim.vllm.section.scheduler import VllmSection
-from sim.vllm.tier_flags import take_tier
+from sim.vllm.tier_flags import take_tiers
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _SIZE, _KEYS = "kv_offloading_size", "kv_offloading"
@@ -47,7 +47,7 @@ def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any], notes:
     keys = {key: extra[key] for key in OFFLOADING_KEYS if key in extra}
     if "blocks_per_chunk" not in keys and (per_chunk := _blocks_per_chunk(extra, values)):
         keys["blocks_per_chunk"] = per_chunk
-    if (tiers := take_tier(extra, notes)) is not None:
+    if (tiers := take_tiers(extra, notes)) is not None:
         keys["secondary_tiers"] = tiers
     if keys:
         values[_KEYS] = keys

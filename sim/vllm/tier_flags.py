@@ -1,6 +1,8 @@
 """Tiers below CPU memory in vLLM's `kv_connector_extra_config`, written and read back."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.core.errors import shorten
@@ -10,17 +12,28 @@ _SPEC = "TieringOffloadingSpec"
 _PRESSURE = "vllm.v1.kv_offload.tiering.backpressure"
 _DETECTOR = f"{_PRESSURE}.EMABackpressureDetector"
 _DROPS = f"{_PRESSURE}.DropStorePolicy"
-# What each type needs besides, which no decision depends on. The shell puts in its variables.
+# What each type needs besides, which no decision depends on. The shell puts in its variables, of
+# further tiers with a number.
 _PLACES: dict[str, dict[str, Any]] = {
     "fs": {"root_dir": "$STORE"},
     "obj": {"store_config": {"bucket": "$BUCKET", "endpoint_override": "$ENDPOINT"}},
 }
+# How fast further tiers of a launch command are, is not in it.
+_STORE = "nvme"
 
 
-def tier_flags(tier: SecondaryTierSection) -> dict[str, Any]:
-    """The keys for a tier; `in_shell` makes a flag of them."""
-    given = tier.model_dump(exclude_defaults=True)
-    config: dict[str, Any] = {"type": given.pop("type"), **_PLACES[tier.type], **given}
+def tier_flags(tiers: Sequence[SecondaryTierSection]) -> dict[str, Any]:
+    """The keys for tiers; `in_shell` makes a flag of them."""
+    if not tiers:
+        return {}
+    configs = [_config(tier, str(i) if i > 1 else "") for i, tier in enumerate(tiers, 1)]
+    return {"spec_name": _SPEC, "secondary_tiers": configs}
+
+
+def _config(tier: SecondaryTierSection, number: str) -> dict[str, Any]:
+    given = tier.model_dump(exclude_defaults=True, exclude={"store"})
+    place = json.loads(re.sub(r"\$\w+", rf"\g<0>{number}", json.dumps(_PLACES[tier.type])))
+    config: dict[str, Any] = {"type": given.pop("type"), **place, **given}
     if tier.type == "obj":
         config = {key: config[key] for key in config if not key.startswith("n_")}
     if tier.backpressure is not None:
@@ -28,34 +41,44 @@ def tier_flags(tier: SecondaryTierSection) -> dict[str, Any]:
         if given["backpressure"].pop("policy", None) == "drop":
             pressure["policy_cls"] = _DROPS
         config["backpressure"] = pressure | given["backpressure"]
-    return {"spec_name": _SPEC, "secondary_tiers": [config]}
+    return config
 
 
 def in_shell(text: str) -> str:
     """JSON in single quotes, in which the shell puts in the variables of `tier_flags`."""
-    for name in ("$STORE", "$BUCKET", "$ENDPOINT"):
-        text = text.replace(name, f"'\"{name}\"'")
-    return f"'{text}'"
+    quoted = re.sub(r"\$(STORE|BUCKET|ENDPOINT)\d*", "'\"\\g<0>\"'", text)
+    return f"'{quoted}'"
 
 
-def take_tier(extra: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]] | None:
+def take_tiers(extra: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]] | None:
     """The section's keys for the tiers of `kv_connector_extra_config`; None: it has none."""
     tiers = extra.get("secondary_tiers")
-    if extra.get("spec_name") != _SPEC or not isinstance(tiers, list) or not tiers:
+    if extra.get("spec_name") != _SPEC or not isinstance(tiers, list):
         return None
-    config = tiers[0] if isinstance(tiers[0], dict) else {}
-    kind = config.get("type")
-    if len(tiers) > 1 or kind not in _PLACES:
-        shown = "several" if len(tiers) > 1 else f"type {shorten(str(kind))}"
+    found: list[dict[str, Any]] = []
+    for config in tiers:
+        kind = config.get("type") if isinstance(config, dict) else None
+        if kind in _PLACES:
+            found.append(_keys_of(config, extra, notes))
+            continue
+        shown = f"type {shorten(str(kind))}"
         notes.append(f"--kv-transfer-config: secondary_tiers: {shown}: not simulated")
-        return None
-    found = {key: config[key] for key in SecondaryTierSection.model_fields if key in config}
+    if len(found) > 1:
+        notes.append(f"further secondary_tiers: say how fast they are in place of store: {_STORE}")
+    return [found[0], *({**tier, "store": _STORE} for tier in found[1:])] if found else None
+
+
+def _keys_of(
+    config: Mapping[str, Any], extra: Mapping[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    known = SecondaryTierSection.model_fields.keys() - {"store"}
+    found = {key: value for key, value in config.items() if key in known}
     pressure = config.get("backpressure", extra.get("backpressure"))
     if isinstance(pressure, dict):
         common = extra.get("backpressure")
         pressure = {**(common if isinstance(common, dict) else {}), **pressure}
         found["backpressure"] = _pressure(pressure, notes)
-    return [found]
+    return found
 
 
 def _pressure(config: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:

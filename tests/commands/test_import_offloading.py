@@ -66,7 +66,12 @@ _DETECTOR = "vllm.v1.kv_offload.tiering.backpressure.EMABackpressureDetector"
             "how fast the storage is",
         ),
         ([{"type": "p2p"}], None, None, "secondary_tiers: type p2p: not simulated"),
-        ([{"type": "fs"}, {"type": "obj"}], None, None, "secondary_tiers: several: not simulated"),
+        (
+            [{"type": "fs"}, {"type": "obj"}],
+            None,
+            [{"type": "fs"}, {"type": "obj", "store": "nvme"}],
+            "further secondary_tiers: say how fast they are",
+        ),
     ],
 )
 def test_tier_below_the_cpu_memory_of_a_server(paste, tiers, common, found, note):

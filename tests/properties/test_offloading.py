@@ -116,10 +116,14 @@ def tiers(draw):
     )
 
 
+def several_tiers():
+    return st.lists(tiers(), min_size=1, max_size=3).map(tuple)
+
+
 @st.composite
 def tiered(draw):
     offload = draw(offload_settings())
-    return replace(offload, store_threshold=0, tier=draw(tiers()))
+    return replace(offload, store_threshold=0, tiers=draw(several_tiers()))
 
 
 @given(random_scenarios(vllm_configs(), impatient=True), tiered())
@@ -158,7 +162,7 @@ def test_store_without_bandwidth_is_no_store(requests, fails, kind):
     # Chunks that are being written stay in CPU memory: it has room for all.
     memory = OffloadSettings(num_chunks=10_000, offload_prompt_only=False)
     tier = TierSettings(kind=kind, store=store)
-    with_store = cached_tokens(requests, replace(memory, tier=tier))
+    with_store = cached_tokens(requests, replace(memory, tiers=(tier,)))
     assert with_store.tolist() == cached_tokens(requests, memory).tolist()
 
 
@@ -168,7 +172,7 @@ def test_endless_store_is_a_larger_cpu_memory_with_a_wait(requests, policy, kind
     store = StoreSettings(lookup_ns=1000.0, read_ns_per_page=500.0, write_ns_per_page=10.0)
     small = OffloadSettings(num_chunks=40, eviction_policy=policy, offload_prompt_only=False)
     tier = TierSettings(kind=kind, store=store)
-    below = cached_tokens(requests, replace(small, tier=tier))
+    below = cached_tokens(requests, replace(small, tiers=(tier,)))
     endless = cached_tokens(requests, replace(small, num_chunks=10_000))
     assert below.tolist() == endless.tolist()
     assert np.all(below >= cached_tokens(requests, None))

@@ -19,6 +19,7 @@ from sim.runlog.columns import LogPart, joined
 from sim.runlog.decisions import DecisionLog, StepLines
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
+from sim.scenario.schema import Scenario
 from sim.sweep.store import named_files
 from sim.workers.choose import choose_executor
 from sim.workers.executor import Task, TaskExecutor, TaskOutcome, TaskStatus
@@ -80,6 +81,11 @@ def in_workers(
     return partial(_simulate, executor=executor, num_parts=num_parts)
 
 
+def _share_a_store(scenario: Scenario) -> bool:
+    store = scenario.store
+    return (store is not None and store.shared) or scenario.scheduler.has_shared_stores
+
+
 def _dependence(built: BuiltScenario) -> str | None:
     """Why the replicas cannot be simulated each on its own; None: they can."""
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
@@ -87,7 +93,7 @@ def _dependence(built: BuiltScenario) -> str | None:
         (scenario.autoscale is not None, "its autoscaler looks at all replicas"),
         (bool(built.pools), "its servers are in pools"),
         (scenario.replicas == 1, "it has one replica"),
-        (scenario.store is not None and scenario.store.shared, "its replicas share a store"),
+        (_share_a_store(scenario), "its replicas share a store"),
     ):
         if is_so:
             return reason

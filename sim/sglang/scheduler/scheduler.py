@@ -116,10 +116,10 @@ class SglangScheduler(SglangServer):
         self._decodes_if_none_prefills = False
         self._in_flight: SglangLaunch | None = None
 
-    def share_store(self, store: Store) -> None:
+    def share_stores(self, stores: Sequence[Store]) -> None:
         if self.storage is not None:
-            self.storage.use(store)
-            self.store = store
+            self.storage.use(stores[0])
+            self.stores = stores
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -205,7 +205,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
         self.config = config
         self.kv = kv
         self.storage = kv.storage
-        self.store = None if kv.storage is None else kv.storage.store
+        self.stores = () if kv.storage is None else (kv.storage.store,)
         self.rules = config.rules
         self.kept: KeptPrefixes | None = None
         self.mixes = config.mixing

@@ -15,7 +15,7 @@ vLLM 0.33.0 and 0.19.0: `OffloadingConnectorScheduler` (distributed/kv_transfer/
 offloading/scheduler.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.engine.server_config import BOTH, Partner
 from sim.engine.store import Store
@@ -28,7 +28,7 @@ from sim.vllm.offload.offloaded import Copied, Offloaded, Watch
 from sim.vllm.offload.policies import ChunkKey
 from sim.vllm.offload.search import ChunkSearch, OffloadGroup, num_left_out, worth_storing
 from sim.vllm.offload.settings import OffloadSettings
-from sim.vllm.offload.tier import SecondaryTier
+from sim.vllm.offload.tiers import Tiers
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest
 from sim.vllm.scheduler.connector import Connector, KvLoads, fences_of
 
@@ -42,16 +42,16 @@ class OffloadConnector(Connector):
         memory: KVCacheCoordinator,
         settings: OffloadSettings,
         role: Connector,
-        tier: SecondaryTier | None = None,
+        below: Tiers | None = None,
     ) -> None:
-        """`role`: what the server does besides, by its role; `tier`: what is below CPU memory."""
+        """`role`: what the server does besides, by its role; `below`: the tiers below it."""
         super().__init__()
         self._role = role
         self.most_output_tokens, self.decodes = role.most_output_tokens, role.decodes
         self.keeps_token = role.keeps_token
         rules = self._rules = config.rules
-        self.host = HostMemory(settings, tier, rules)
-        self.store = None if tier is None else tier.store
+        self.host = HostMemory(settings, below, rules)
+        self.stores = () if below is None else below.stores
         self._kv_loads = self.loads = role.loads or KvLoads(config, memory)
         self.looks_up = self.frees_skipped_first = True
         self.fences = fences_of(config) if config.role == BOTH else role.fences
@@ -89,9 +89,9 @@ class OffloadConnector(Connector):
         )
         memory.hand_over_states()
 
-    def share_store(self, store: Store) -> None:
-        if self.host.tier is not None:
-            self.host.tier.use(store)
+    def share_stores(self, stores: Sequence[Store]) -> None:
+        if self.host.below is not None:
+            self.host.below.use(stores)
 
     def num_host_tokens(self) -> int:
         """Tokens in CPU memory, those that are being written included."""
@@ -111,7 +111,7 @@ class OffloadConnector(Connector):
 
     @property
     def waits(self) -> bool:
-        waits = self.has_jobs or self.host.awaits_tier or self._role.waits
+        waits = self.has_jobs or self.host.awaits_tiers or self._role.waits
         return waits or self._kv_loads.may_wait_for_ever
 
     # ---- the role ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from sim.engine.page_pool import CacheListener
 from sim.vllm.offload.events import ChunkEvents
 from sim.vllm.offload.policies import Access, ArcPolicy, ChunkKey, LruPolicy, Policy, StoredChunk
 from sim.vllm.offload.settings import MAX_TRACKED, OffloadSettings
-from sim.vllm.offload.tier import SecondaryTier
+from sim.vllm.offload.tiers import Tiers
 from sim.vllm.request import RequestBlocks
 from sim.vllm.version_rules import VllmRules
 
@@ -59,7 +59,7 @@ class HostMemory:
 
     Attributes:
         num_chunks: chunks that it has room for.
-        tier: what lies below it; None: nothing does.
+        below: the tiers below it; None: there are none.
         events: tells a listener of chunks that can be found; None: nobody listens.
         notes_uses: what leaves depends on when chunks are used, and `use` has to be told of that
             (versions before 0.33.0). Otherwise on which requests have used them.
@@ -68,13 +68,13 @@ class HostMemory:
     def __init__(
         self,
         settings: OffloadSettings,
-        tier: SecondaryTier | None = None,
+        below: Tiers | None = None,
         rules: VllmRules | None = None,
     ) -> None:
         """`rules`: those of the version; None: of the newest."""
         rules = rules or VllmRules()
         self.num_chunks = settings.num_chunks
-        self.tier = tier
+        self.below = below
         self.events: ChunkEvents | None = None
         self.notes_uses = not rules.ranks_by_request
         self._counts_offers = rules.counts_offers
@@ -112,14 +112,14 @@ class HostMemory:
         chunk = self._policy.find(key)
         if chunk is not None:
             return READY if chunk.is_ready else self._when_written
-        if self.tier is None:
+        if self.below is None:
             return MISSING
-        is_below = self.tier.look_up(key, access)
+        is_below = self.below.look_up(key, access)
         if is_below is None:
             return UNKNOWN
         if not is_below or self._insert([key], access) is None:
             return MISSING
-        self.tier.promote(key, access)
+        self.below.promote(key, access)
         return COMING
 
     def use(self, keys: Sequence[ChunkKey], num_sought: int = 0) -> None:
@@ -237,7 +237,7 @@ class HostMemory:
     def stored(self, keys: Sequence[ChunkKey], access: Access) -> None:
         """Chunks have been copied from the GPU: they can be found, and go to the tier below."""
         self._written(keys)
-        if self.tier is not None and self.tier.write(keys):
+        for _ in range(0 if self.below is None else self.below.write(keys)):
             self._pin(keys)
         access.num_stores -= 1
         self._forget(access)
@@ -256,7 +256,7 @@ class HostMemory:
     def listen(self, listener: CacheListener, block_size: int, blocks_per_chunk: int) -> None:
         """Tell a listener from now on which blocks are in CPU memory, which must be empty."""
         self.events = ChunkEvents(
-            listener, block_size, blocks_per_chunk, remembers=self.tier is not None
+            listener, block_size, blocks_per_chunk, remembers=self.below is not None
         )
 
     def tokens_end(self, kv: RequestBlocks, num_chunks: int) -> None:
@@ -286,26 +286,26 @@ class HostMemory:
         self._forget(access)
 
     def _forget(self, access: Access) -> None:
-        if self.tier is not None and access.is_over and not access.num_stores:
-            self.tier.forget(access)
+        if self.below is not None and access.is_over and not access.num_stores:
+            self.below.forget(access)
 
-    # ---- the tier below ------------------------------------------------------------------------
+    # ---- the tiers below -----------------------------------------------------------------------
 
     @property
     def has_jobs(self) -> bool:
-        """The tier reads or writes, as far as the scheduler knows."""
-        return self.tier is not None and bool(self.tier.jobs)
+        """A tier reads or writes, as far as the scheduler knows."""
+        return self.below is not None and self.below.has_jobs
 
     @property
-    def awaits_tier(self) -> bool:
-        """The tier has something to tell the scheduler, now or later."""
-        return self.has_jobs or (self.tier is not None and self.tier.is_asked)
+    def awaits_tiers(self) -> bool:
+        """A tier has something to tell the scheduler, now or later."""
+        return self.has_jobs or (self.below is not None and self.below.is_asked)
 
     def begin_decision(self, now_ns: int) -> None:
-        """The scheduler learns what the tier has done."""
-        if self.tier is None:
+        """The scheduler learns what the tiers have done."""
+        if self.below is None:
             return
-        for job in self.tier.begin_decision(now_ns):
+        for job in self.below.begin_decision(now_ns):
             if not job.is_load:
                 self.loaded(job.keys)
                 continue

@@ -55,10 +55,10 @@ class Offload:
         """When something may have ended that a server looks at although it launches nothing."""
         if self._reports is not None and not has_requests:
             return None
-        copied_ns, tier = self.copies.next_ns, self.connector.host.tier
-        if tier is None or not (has_requests or self.connector.has_jobs):
+        copied_ns, below = self.copies.next_ns, self.connector.host.below
+        if below is None or not (has_requests or self.connector.has_jobs):
             return copied_ns
-        times_ns = [each for each in (copied_ns, tier.next_ns()) if each is not None]
+        times_ns = [each for each in (copied_ns, below.next_ns()) if each is not None]
         return min(times_ns, default=None)
 
     def work(
@@ -69,8 +69,8 @@ class Offload:
         Raises InputError: `requests`, those of the server, wait for ever.
         """
         connector, copies = self.connector, self.copies
-        tier = connector.host.tier
-        self._has_read = tier is not None and tier.end_decision(now_ns)
+        below = connector.host.below
+        self._has_read = below is not None and below.end_decision(now_ns)
         device_free_ns = self._device_free_ns
         copies.step_ended(device_free_ns)
         copied = connector.take_copied()
@@ -93,9 +93,9 @@ class Offload:
 
     def ended(self, jobs: list[CopyJob], now_ns: int) -> list[str]:
         """The scheduler learns that copies have ended; returns the requests that wait for that."""
-        tier = self.connector.host.tier
-        if tier is not None:
-            tier.now_ns = now_ns
+        below = self.connector.host.below
+        if below is not None:
+            below.time_is(now_ns)
         return [job.request.rid for job in jobs if self.connector.copy_ended(job)]
 
 

@@ -40,14 +40,14 @@ class PressureSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierSettings:
-    """What lies below CPU memory.
+    """A tier below CPU memory.
 
     Attributes:
         kind: `fs`: a thread reads or writes the chunks of a job one after another. `obj`: all jobs
             are under way at once, and each succeeds or fails as a whole.
         n_read_threads, n_write_threads: of `fs`: threads that take loads first, and stores first.
         pressure: when stores are dropped; None: never.
-        store: how large and how fast it is; a page is a chunk. None: it is not known yet.
+        store: how large and how fast it is; a page is a chunk. None: as the scenario's `store`.
     """
 
     kind: TierType
@@ -69,7 +69,7 @@ class OffloadSettings:
         offload_prompt_only: chunks with output tokens are not stored.
         copy_ns_per_token: time to copy a token's KV, in either direction.
         sync_load_tokens: most tokens for whose loads a step waits.
-        tier: what lies below CPU memory; None: nothing does.
+        tiers: what lies below CPU memory, in the order in which it is asked.
     """
 
     num_chunks: int
@@ -79,4 +79,4 @@ class OffloadSettings:
     offload_prompt_only: bool = True
     copy_ns_per_token: float = 0.0
     sync_load_tokens: int = 0
-    tier: TierSettings | None = None
+    tiers: tuple[TierSettings, ...] = ()

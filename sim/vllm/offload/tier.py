@@ -123,7 +123,7 @@ class Threads:
 
 
 class SecondaryTier:
-    """The tier of one server, for its scheduler.
+    """A tier of one server, for its scheduler.
 
     Attributes:
         settings: what it is.
@@ -149,7 +149,7 @@ class SecondaryTier:
         return key.prefix << 32 | key.group << 16 | self._blocks_per_chunk
 
     def use(self, store: Store) -> None:
-        """Use another server's store; see `BaseScheduler.share_store`."""
+        """Use another server's store; see `BaseScheduler.share_stores`."""
         self.store = self._lookups.store = self._threads.store = store
 
     # ---- decisions -----------------------------------------------------------------------------

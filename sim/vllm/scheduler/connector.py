@@ -14,7 +14,7 @@ vLLM 0.33.0: `Scheduler.schedule`, second loop, `_update_waiting_for_remote_kv`,
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.units import NS_PER_S
 from sim.engine.server_config import Partner
@@ -208,7 +208,7 @@ class Connector:
         loads: KV that comes from elsewhere; None: none does.
         fences: blocks that steps in flight may write into; None: they need no protection.
         looks_up: a waiting request without blocks is looked up elsewhere, too (`num_loadable`).
-        store: the store below CPU memory; None: there is none.
+        stores: those below CPU memory, in the order in which they are asked.
     """
 
     def __init__(self) -> None:
@@ -217,13 +217,13 @@ class Connector:
         self.frees_skipped_first = self.looks_up = False
         self.loads: KvLoads | None = None
         self.fences: BlockFences | None = None
-        self.store: Store | None = None
+        self.stores: Sequence[Store] = ()
 
     def arrived(self, request: VllmRequest) -> None:
         """A request is new on this server."""
 
-    def share_store(self, store: Store) -> None:
-        """See `BaseScheduler.share_store`."""
+    def share_stores(self, stores: Sequence[Store]) -> None:
+        """See `BaseScheduler.share_stores`."""
 
     def num_loadable(self, request: VllmRequest, num_found: int) -> int | None:
         """With `looks_up`: tokens that are there behind the first ones, found here.

@@ -56,7 +56,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
         self._config, self._most_running = config, config.max_active
         self._blocks = kv
-        self.connector, self.store = connector, connector.store
+        self.connector, self.stores = connector, connector.stores
         self.keeps_tokens_in_flight = self.connector.keeps_token
         if config.role in (PREFILL, DECODE) or not in_lockstep:
             self.fills_places = rules.fills_batch_queue
@@ -101,9 +101,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         request.entry = self._num_entries
         self._admission.waiting.add(request)
 
-    def share_store(self, store: Store) -> None:
-        self.connector.share_store(store)
-        self.store = store
+    def share_stores(self, stores: Sequence[Store]) -> None:
+        self.connector.share_stores(stores)
+        self.stores = stores
 
     def withdraw(self, request: VllmRequest) -> None:
         self.connector.ended(request, is_aborted=False)

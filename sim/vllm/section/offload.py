@@ -12,7 +12,7 @@ from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
 from sim.vllm.cache.single_type_manager import MAMBA, WINDOW
 from sim.vllm.config import VllmConfig
-from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings
+from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings, TierSettings
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
 from sim.vllm.section.groups import KVCacheGroup, block_bytes
 from sim.vllm.section.speculation import SpeculativeConfig
@@ -60,8 +60,9 @@ class KvOffloading(StrictModel):
     sync_load_budget_tokens: Annotated[int, Field(ge=0, le=2**40)] | None = None
     """The same in tokens. Unit: tokens."""
     secondary_tiers: list[SecondaryTierSection] | None = None
-    """What lies below CPU memory, one tier: chunks are written there, too, and come back through
-    CPU memory. Needs the scenario's `store`. Without it: nothing."""
+    """What lies below CPU memory: chunks are written to all of these tiers, and come back through
+    CPU memory from the first one that has them. Needs the scenario's `store`, or one of each tier.
+    Without it: nothing."""
     load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
     """Speed of copies, in each direction, in bytes. Needs the scenario's `model`. 50, about that of
     a PCIe 5.0 x16 link, if neither this nor `load_tokens_per_s` is given. Unit: GB/s."""
@@ -79,9 +80,10 @@ class KvOffloading(StrictModel):
             )
         if None not in (self.sync_load_budget_bytes, self.sync_load_budget_tokens):
             raise KeysError(f"{' and '.join(_BUDGETS)} set the same: give one of them", *_BUDGETS)
-        if self.secondary_tiers is not None and len(self.secondary_tiers) > 1:
-            raise KeysError("more than one tier is not simulated", "secondary_tiers")
-        if self.tier is not None and self.store_threshold >= 2:
+        if sum(tier.store is None for tier in self.tiers) > 1:
+            reason = "of several tiers, all but one need a store of their own"
+            raise KeysError(reason, "secondary_tiers")
+        if self.tiers and self.store_threshold >= 2:
             raise KeysError(
                 f"vLLM refuses store_threshold {self.store_threshold} with secondary_tiers"
                 " (get_manager of v1/kv_offload/tiering/spec.py)",
@@ -91,8 +93,8 @@ class KvOffloading(StrictModel):
         return self
 
     @property
-    def tier(self) -> SecondaryTierSection | None:
-        return self.secondary_tiers[0] if self.secondary_tiers else None
+    def tiers(self) -> list[SecondaryTierSection]:
+        return self.secondary_tiers or []
 
 
 class OffloadKeys(Protocol):
@@ -226,17 +228,18 @@ def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:
     if section.speculative_config is not None:
         reason = "the real runner keeps KV in CPU memory only without drafts"
         return "speculative_config", reason
-    if keys is not None and keys.tier is not None:
+    if keys is not None and keys.tiers:
         return _KEYS, "the real runner keeps no KV below CPU memory"
     return None
 
 
 def config_with_store(config: VllmConfig, store: StoreSettings) -> VllmConfig:
-    """The settings with what is below CPU memory."""
+    """The settings, with this store for the tier below CPU memory that has none of its own."""
     offload = config.offload
-    if offload is None or offload.tier is None:
+    if offload is None:
         return config
-    return replace(config, offload=replace(offload, tier=replace(offload.tier, store=store)))
+    tiers = [replace(tier, store=tier.store or store) for tier in offload.tiers]
+    return replace(config, offload=replace(offload, tiers=tuple(tiers)))
 
 
 def offload_on_stages(section: OffloadKeys, config: VllmConfig, num_stages: int) -> VllmConfig:
@@ -267,9 +270,10 @@ def offload_settings(
     rules, prompt_only = VERSIONS[section.version], keys.offload_prompt_only
     speed = keys.load_tokens_per_s
     sync_bytes = keys.sync_load_budget_bytes
-    has_pressure = keys.tier is not None and keys.tier.backpressure is not None
+    has_pressure = any(tier.backpressure is not None for tier in keys.tiers)
     needs_model = size is not None or speed is None or sync_bytes is not None or has_pressure
-    model = find_model() if needs_model else None
+    may_need_model = any(tier.store is not None for tier in keys.tiers)
+    model = find_model() if needs_model or may_need_model else None
     if model is None and needs_model:
         key = _SIZE if size is not None else _KEYS
         raise InputError("needs a model whose shape is known", key=("scheduler", key))
@@ -304,7 +308,19 @@ def offload_settings(
         offload_prompt_only=rules.offloads_parts if prompt_only is None else prompt_only,
         copy_ns_per_token=ns_per_token,
         sync_load_tokens=sync_tokens,
-        tier=None if keys.tier is None else keys.tier.settings(chunk_bytes),
+        tiers=_tiers(section, keys, chunk_bytes, model, tp),
+    )
+
+
+def _tiers(
+    section: OffloadKeys, keys: KvOffloading, chunk_bytes: int, model: "ModelShape | None", tp: int
+) -> tuple[TierSettings, ...]:
+    chunk_tokens = keys.blocks_per_chunk * section.block_size
+    token_bytes = None if model is None else bytes_per_token(section, model, tp)
+    where = "scheduler", _KEYS, "secondary_tiers"
+    return tuple(
+        tier.settings(chunk_bytes, chunk_tokens, token_bytes, (*where, place))
+        for place, tier in enumerate(keys.tiers)
     )
 
 

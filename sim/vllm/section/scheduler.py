@@ -40,7 +40,10 @@ from sim.vllm.section.versions import check_version
 from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sim.latency.shapes import ModelShape
+    from sim.vllm.section.tiers import SecondaryTierSection
 
 _MAX_BLOCKS = 2**36
 _MOST_GRAPH_TOKENS = 512
@@ -314,8 +317,16 @@ class VllmSection(_SchedulerKeys):
         return config if offload is None else replace(config, offload=offload)
 
     @property
+    def _tiers(self) -> "Sequence[SecondaryTierSection]":
+        return () if self.kv_offloading is None else self.kv_offloading.tiers
+
+    @property
     def uses_store(self) -> bool:
-        return self.kv_offloading is not None and self.kv_offloading.tier is not None
+        return any(tier.store is None for tier in self._tiers)
+
+    @property
+    def has_shared_stores(self) -> bool:
+        return any(tier.store is not None and tier.store.shared for tier in self._tiers)
 
     @property
     def store_page_size(self) -> int:

@@ -4,6 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from sim.core.errors import KeyPath
+from sim.family.store_section import Store
 from sim.validation import KeysError, StrictModel
 from sim.vllm.offload.settings import PressureSettings, TierSettings, TierType
 
@@ -56,7 +58,8 @@ class BackPressure(StrictModel):
 class SecondaryTierSection(StrictModel):
     """A tier below CPU memory (`secondary_tiers` of vLLM's TieringOffloadingSpec).
 
-    It needs the scenario's `store`, which says how large and how fast it is.
+    It keeps chunks in the scenario's `store`, which says how large and how fast it is, or in one of
+    its own.
     """
 
     type: TierType
@@ -70,6 +73,9 @@ class SecondaryTierSection(StrictModel):
     backpressure: BackPressure | None = None
     """Stores are dropped while the tier is too slow for them. Needs the scenario's `model`. Without
     it: all are made, however late."""
+    store: Store | None = None
+    """Where the tier keeps chunks, in place of the scenario's `store`. Of several tiers, all but
+    one need it."""
 
     @model_validator(mode="after")
     def _check_marks(self) -> Self:
@@ -89,12 +95,27 @@ class SecondaryTierSection(StrictModel):
         is_remote = self.locality == "REMOTE" or self.type == "obj"
         return "REMOTE" if is_remote else "LOCAL"
 
-    def settings(self, chunk_bytes: int) -> TierSettings:
-        """`chunk_bytes`: size of a chunk; only `backpressure` needs it."""
-        pressure = self.backpressure
+    def settings(
+        self, chunk_bytes: int, chunk_tokens: int, token_bytes: float | None, where: KeyPath
+    ) -> TierSettings:
+        """What the scheduler gets.
+
+        Args:
+            chunk_bytes: size of a chunk; only `backpressure` needs it.
+            chunk_tokens: tokens of a chunk.
+            token_bytes: KV of a token; None: the scenario has no model.
+            where: the key of this section.
+
+        Raises InputError: its store is given in bytes without a model, or has no room for a chunk.
+        """
+        pressure, store = self.backpressure, self.store
+        own = None
+        if store is not None:
+            own = store.settings(chunk_tokens, token_bytes, (*where, "store"))
         return TierSettings(
             kind=self.type,
             n_read_threads=self.n_read_threads,
             n_write_threads=self.n_write_threads,
             pressure=None if pressure is None else pressure.settings(chunk_bytes, self._place),
+            store=own,
         )

@@ -154,8 +154,9 @@ _STORE = "store: {read_tokens_per_s: 1e6, write_tokens_per_s: 5e5, capacity_toke
 
 def test_a_page_of_the_store_is_a_chunk():
     found = _settings(_TIER % ("blocks_per_chunk: 2, ", "{type: fs, n_read_threads: 3}"), _STORE)
-    assert (found.tier.kind, found.tier.n_read_threads, found.tier.pressure) == ("fs", 3, None)
-    store = found.tier.store
+    (tier,) = found.tiers
+    assert (tier.kind, tier.n_read_threads, tier.pressure) == ("fs", 3, None)
+    store = tier.store
     assert (store.capacity_pages, store.read_ns_per_page) == (31, 32_000.0)
 
 
@@ -168,7 +169,7 @@ def test_bytes_in_the_store_are_those_of_all_gpus():
         ("meta-llama/Llama-3.1-8B", 131_072),
         ("deepseek-ai/DeepSeek-V2-Lite", 31_104),
     ):
-        found = _settings(keys, f"model: {model}\n{where}", latency).tier
+        found = _settings(keys, f"model: {model}\n{where}", latency).tiers[0]
         assert found.store.write_ns_per_page == 16 * num_bytes / 5.6
         assert found.store.capacity_pages == int(1e9 / num_bytes) // 16
 
@@ -180,7 +181,7 @@ def test_marks_of_back_pressure_depend_on_where_the_storage_is():
         ("{type: fs, locality: REMOTE, backpressure: {}}", (0.05, 0.01)),
         ("{type: obj, backpressure: {high_water_s: 0.5}}", (0.5, 0.01)),
     ):
-        found = _settings(_TIER % ("", tier), f"{_MODEL}\n{_STORE}").tier.pressure
+        found = _settings(_TIER % ("", tier), f"{_MODEL}\n{_STORE}").tiers[0].pressure
         assert (found.high_water_s, found.low_water_s) == marks_s
         assert (found.chunk_bytes, found.drops_all) == (16 * 131_072, False)
 
@@ -189,7 +190,7 @@ def test_marks_of_back_pressure_depend_on_where_the_storage_is():
     ("keys", "more", "reason"),
     [
         (("", "{type: fs}"), "", "store and scheduler.kv_offloading.secondary_tiers need each"),
-        (("", "{type: fs}, {type: fs}"), _STORE, "more than one tier is not simulated"),
+        (("", "{type: fs}, {type: fs}"), _STORE, "all but one need a store of their own"),
         (("store_threshold: 2, ", "{type: fs}"), _STORE, "vLLM refuses store_threshold 2 with"),
         (("", "{type: p2p}"), _STORE, "secondary_tiers.*type"),
         (

@@ -169,7 +169,7 @@ def test_prompt_comes_back_from_below_cpu_memory():
     """
     store = StoreSettings(lookup_ns=1e6, read_ns_per_page=1e6)
     offload = OffloadSettings(
-        num_chunks=4, copy_ns_per_token=1000.0, tier=TierSettings(kind="fs", store=store)
+        num_chunks=4, copy_ns_per_token=1000.0, tiers=(TierSettings(kind="fs", store=store),)
     )
     requests = [
         scripted("a", (1, 64), output=2),
@@ -187,7 +187,7 @@ def test_prompt_comes_back_from_below_cpu_memory():
 def of_ranks(requests):
     """Two ranks over one store, each with CPU memory of four chunks."""
     store = StoreSettings(lookup_ns=1e6, read_ns_per_page=1e5)
-    offload = OffloadSettings(num_chunks=4, tier=TierSettings(kind="fs", store=store))
+    offload = OffloadSettings(num_chunks=4, tiers=(TierSettings(kind="fs", store=store),))
     config = VllmConfig(max_model_len=256, max_num_batched_tokens=32, offload=offload)
     latencies = [(linear_latency(), linear_latency())]
     return serve(listed(requests), config, latencies, check=False)

@@ -64,7 +64,7 @@ class StorageTier(LowerStorage):
         return self._threads.store
 
     def use(self, store: Store) -> None:
-        """Use another server's store, too; see `BaseScheduler.share_store`."""
+        """Use another server's store, too; see `BaseScheduler.share_stores`."""
         self._threads.use(store)
 
     # ---- lookups -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from sim.core.declared import MAX_COUNT
-from sim.core.errors import InputError, unknown_value
+from sim.core.errors import InputError, KeyPath, unknown_value
 from sim.core.units import NS_PER_S
 from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
@@ -92,10 +92,13 @@ class StoreSection(StrictModel):
         """Whether its size is given."""
         return self.capacity_gb is not None or self.capacity_tokens is not None
 
-    def settings(self, page_size: int, bytes_per_token: float | None) -> StoreSettings:
+    def settings(
+        self, page_size: int, bytes_per_token: float | None, where: KeyPath = ("store",)
+    ) -> StoreSettings:
         """The settings for servers with pages of this many tokens.
 
-        `bytes_per_token`: KV of a token in the store; None: the scenario has no model.
+        `bytes_per_token`: KV of a token in the store; None: the scenario has no model. `where`: the
+        key of this section.
 
         Raises:
             InputError: something is given in bytes, but the scenario has no model; or the store has
@@ -103,18 +106,19 @@ class StoreSection(StrictModel):
         """
         capacity = self.capacity_tokens
         if self.capacity_gb is not None:
-            capacity = int(self.capacity_gb * 1e9 / _known(bytes_per_token, "capacity_gb"))
+            token_bytes = _known(bytes_per_token, (*where, "capacity_gb"))
+            capacity = int(self.capacity_gb * 1e9 / token_bytes)
         if capacity is not None and capacity < page_size:
             key = "capacity_tokens" if self.capacity_gb is None else "capacity_gb"
             reason = f"makes room for {capacity} tokens, less than a page's {page_size}"
-            raise InputError(reason, key=("store", key))
+            raise InputError(reason, key=(*where, key))
         return StoreSettings(
             capacity_pages=None if capacity is None else capacity // page_size,
             lookup_ns=self.lookup_s * NS_PER_S,
             read_latency_ns=self.read_latency_s * NS_PER_S,
             write_latency_ns=self.write_latency_s * NS_PER_S,
-            read_ns_per_page=page_size * self._ns_per_token("read", bytes_per_token),
-            write_ns_per_page=page_size * self._ns_per_token("write", bytes_per_token),
+            read_ns_per_page=page_size * self._ns_per_token("read", bytes_per_token, where),
+            write_ns_per_page=page_size * self._ns_per_token("write", bytes_per_token, where),
             pages_at_once=self.pages_at_once,
             failed_read_share=self.failed_read_share,
             failed_write_share=self.failed_write_share,
@@ -122,19 +126,19 @@ class StoreSection(StrictModel):
             is_shared=self.shared,
         )
 
-    def _ns_per_token(self, direction: str, bytes_per_token: float | None) -> float:
+    def _ns_per_token(self, direction: str, bytes_per_token: float | None, where: KeyPath) -> float:
         tokens_per_s: float | None = getattr(self, f"{direction}_tokens_per_s")
         if tokens_per_s is not None:
             return NS_PER_S / tokens_per_s
         key = f"{direction}_bandwidth_gb_s"
         bandwidth: float = getattr(self, key)
         # 1 GB/s is 1 byte per ns.
-        return _known(bytes_per_token, key) / bandwidth
+        return _known(bytes_per_token, (*where, key)) / bandwidth
 
 
-def _known(bytes_per_token: float | None, key: str) -> float:
+def _known(bytes_per_token: float | None, key: KeyPath) -> float:
     if bytes_per_token is None:
-        raise InputError("needs a model whose shape is known", key=("store", key))
+        raise InputError("needs a model whose shape is known", key=key)
     return float(bytes_per_token)
 
 
