@@ -88,7 +88,8 @@ def _family_page(name: str) -> KeyPage:
 def _inside(model: type[BaseModel], title: str) -> Iterator[Section]:
     """The sections inside a section, and those inside of them."""
     for key, field in model.model_fields.items():
-        models = _models(field.annotation)
+        # A store is described once, with the keys of a scenario.
+        models = [each for each in _models(field.annotation) if each is not StoreSection]
         if models:
             name = f"{title} {key.replace('_', ' ')}".strip()
             yield Section(name, tuple(models))

@@ -38,8 +38,17 @@ def draw_offload(rng: random.Random, config: Config, *, is_new: bool) -> Config:
     return config | {"offload": offload}
 
 
-def draw_tier(rng: random.Random, config: Config) -> Config:
-    """The same server with a small or large, slow or fast tier below its CPU memory."""
+def draw_tiers(rng: random.Random, config: Config, *, several: bool = False) -> Config:
+    """The same server with a tier below its CPU memory, or with `several` of them."""
+    offload = config["offload"]
+    offload = offload | {"tier": _draw_tier(rng, config)}
+    if several:
+        offload |= {"more_tiers": [_draw_tier(rng, config) for _ in range(rng.choice([1, 1, 2]))]}
+    return config | {"offload": offload | {"store_threshold": min(offload["store_threshold"], 1)}}
+
+
+def _draw_tier(rng: random.Random, config: Config) -> Config:
+    """A tier that is small or large, slow or fast."""
     offload = config["offload"]
     chunk_tokens = offload["blocks_per_chunk"] * config["block_size"]
     kind = rng.choice(["fs", "fs", "obj"])
@@ -68,8 +77,7 @@ def draw_tier(rng: random.Random, config: Config) -> Config:
         # The size of a chunk is that of a model.
         tier["chunk_bytes"] = chunk_tokens * MODEL_BYTES
         tier["backpressure"] = _draw_pressure(rng, write_ns, tier["chunk_bytes"])
-    offload = offload | {"tier": tier, "store_threshold": min(offload["store_threshold"], 1)}
-    return config | {"offload": offload}
+    return tier
 
 
 def _draw_pressure(rng: random.Random, write_ns: int, chunk_bytes: int) -> Config:

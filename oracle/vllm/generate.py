@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oracle.vllm.draw_groups import draw_groups
 from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role, draw_times
-from oracle.vllm.draw_offload import draw_offload, draw_tier
+from oracle.vllm.draw_offload import draw_offload, draw_tiers
 from oracle.vllm.draw_ranks import dealt, draw_ranks
 from oracle.vllm.load import STEP_S, Config, Load, Row, draw_rows, has_limits
 
@@ -147,7 +147,7 @@ def write_cases(
     """Write `NNNN.json` for each case that is missing.
 
     `parts`: what the servers have besides: `drafts`, `groups`, `stages`, `ranks`, `offload` (with
-    it `tiers`) and a role.
+    it `tiers`, or `several` of them) and a role.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
@@ -190,7 +190,8 @@ def _with_parts(key: str, config: Config, parts: Collection[str]) -> Config:
     if "offload" in parts:
         config = draw_offload(random.Random(f"{key}/offload"), config, is_new=is_new)
     if "tiers" in parts:
-        config = draw_tier(random.Random(f"{key}/tiers"), config)
+        rng, several = random.Random(f"{key}/tiers"), "several" in parts
+        config = draw_tiers(rng, config, several=several)
     if "ranks" in parts:
         config = draw_ranks(random.Random(f"{key}/ranks"), config)
     return config

@@ -208,6 +208,23 @@ OFFLOAD_CASES = {
         | _ASYNC,
         versions=NEW,
     ),
+    "offload_two_tiers": Named(
+        "Objects below files: what the full directory has dropped comes back from the bucket",
+        _SHARED,
+        {
+            "offload": _MEMORY
+            | {
+                "num_chunks": 20,
+                "tier": _FILES | {"store": _STORE | {"capacity_tokens": 400}},
+                "more_tiers": [
+                    _FILES | {"type": "obj", "store": _STORE | {"lookup_s": 0.012_007, "seed": 4}}
+                ],
+            },
+            "num_gpu_blocks": 25,
+        }
+        | _ASYNC,
+        versions=NEW,
+    ),
     "offload_prefill": Named(
         "A prefill server: prompts come back from CPU memory, and are kept there when they end",
         _SHARED,

@@ -55,16 +55,16 @@ def _tier_config(config: Config) -> Config:
     return tier_config(config)
 
 
-def tiers_of(config: Config, engine: Any, disk: Any = None) -> Any:
-    """The tier of a case's server, or of a rank of it; None: it has none.
+def tiers_of(config: Config, engine: Any, disks: Any = None) -> Any:
+    """The tiers of a case's server, or of a rank of it; None: it has none.
 
-    `disk`: that of the ranks before.
+    `disks`: those of the ranks before.
     """
     if "tier" not in config.get("offload", {}):
         return None
     from oracle.vllm.tiers import Tiers
 
-    return Tiers(config, engine, disk)
+    return Tiers(config, engine, disks)
 
 
 def _old_config(config: Config) -> Config:

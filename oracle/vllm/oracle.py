@@ -123,8 +123,8 @@ class Flight:
 class Oracle:
     """vLLM's scheduler and its engine's loop on a virtual clock. It is the engine's executor."""
 
-    def __init__(self, config: Line, rows: list[Line], disk: Any = None) -> None:
-        """`disk`: what the ranks before have below their CPU memory; None: there are none."""
+    def __init__(self, config: Line, rows: list[Line], disks: Any = None) -> None:
+        """`disks`: what the ranks before have below their CPU memory; None: there are none."""
         self.config = config
         role = config.get("role")
         scripts = [Script(number, row, role=role) for number, row in enumerate(rows)]
@@ -145,7 +145,7 @@ class Oracle:
         # When the tokens of the last decisions are known, one for each stage; 0: it has none.
         self.tokens_known_ns = deque([0] * len(self.stage_free_ns))
         offloads = "offload" in config
-        self.tiers = tiers_of(config, self, disk)
+        self.tiers = tiers_of(config, self, disks)
         self.scheduler = build_scheduler(
             config, transfer_config(config), partial(add_settings, config) if offloads else None
         )

@@ -43,7 +43,7 @@ class Rank(Oracle):
 
     def __init__(self, group: "Ranks", number: int, config: Line, rows: list[Line]) -> None:
         self.group = group
-        super().__init__(config, rows, group.disk)
+        super().__init__(config, rows, group.disks)
         self.number = number
         self.engine = RankEngine(group, self.scheduler, self, config)
         # What it has of the group's next step, and how long that takes alone.
@@ -99,15 +99,15 @@ class Ranks:
     def __init__(self, config: Line, rows: list[Line]) -> None:
         self._rows = rows
         self.now_ns = self._free_ns = 0
-        # All ranks have the same settings, so one directory.
-        self.disk: Any = None
+        # All ranks have the same settings, so the same directories.
+        self.disks: Any = None
         config = config | {"root_dir": mkdtemp()}
         self._ranks: list[Rank] = []
         for number in range(config["ranks"]):
             mine = [row for row in rows if row["rank"] == number]
             self._ranks.append(Rank(self, number, config, mine))
             tiers = self._ranks[0].tiers
-            self.disk = None if tiers is None else tiers.disk
+            self.disks = None if tiers is None else tiers.disks
         # A step without work decodes one token.
         self._ranks[0].decoding.add("")
         self._idle_ns = self._ranks[0]._step_ns([["", 0, 1]])

@@ -29,12 +29,23 @@ _POLICY = "vllm.v1.kv_offload.tiering.backpressure."
 _POLICIES = {"throttle": "ThrottledDropPolicy", "drop": "DropStorePolicy"}
 
 
+def _tiers_of(config: Config) -> list[Config]:
+    """The tiers of a case, in the order in which vLLM asks them."""
+    offload = config["offload"]
+    return [offload["tier"], *offload.get("more_tiers", ())]
+
+
 def tier_config(config: Config) -> Config:
-    """What `kv_connector_extra_config` says of the tier; `root_dir` is that of a server's ranks."""
-    tier = config["offload"]["tier"]
+    """What `kv_connector_extra_config` says of tiers; `root_dir` is that of a server's ranks."""
+    root_dir = config.get("root_dir") or mkdtemp()
+    tiers = [_tier_config(tier, f"{root_dir}/{i}") for i, tier in enumerate(_tiers_of(config))]
+    return {"spec_name": "TieringOffloadingSpec", "secondary_tiers": tiers}
+
+
+def _tier_config(tier: Config, root_dir: str) -> Config:
     found = {"type": tier["type"]}
     if tier["type"] == "fs":
-        found["root_dir"] = config.get("root_dir") or mkdtemp()
+        found["root_dir"] = root_dir
         found |= {name: tier[name] for name in ("n_read_threads", "n_write_threads")}
     else:
         found["store_config"] = {"bucket": "here", "endpoint_override": "here"}
@@ -48,7 +59,7 @@ def tier_config(config: Config) -> Config:
         }
         policy = _POLICY + _POLICIES[tier["backpressure"]["policy"]]
         found["backpressure"] = {"backpressure_cls": _DETECTOR, "policy_cls": policy, **given}
-    return {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [found]}
+    return found
 
 
 def store_settings(store: Config, chunk_tokens: int) -> StoreSettings:
@@ -85,12 +96,11 @@ class _Region:
 
 
 class Disk:
-    """What a server's files or objects lie on: all of its ranks have it together."""
+    """What the files or objects of a tier lie on: all ranks of a server have it together."""
 
-    def __init__(self, config: Config) -> None:
-        offload = config["offload"]
-        chunk_tokens = offload["blocks_per_chunk"] * config["block_size"]
-        settings = store_settings(offload["tier"]["store"], chunk_tokens)
+    def __init__(self, config: Config, tier: Config) -> None:
+        chunk_tokens = config["offload"]["blocks_per_chunk"] * config["block_size"]
+        settings = store_settings(tier["store"], chunk_tokens)
         self.store = Store(settings, Random(settings.seed).random)
         self._pages: dict[str, int] = {}
 
@@ -99,21 +109,19 @@ class Disk:
         return self._pages.setdefault(path, len(self._pages))
 
 
-class Tiers:
-    """The tier of one scheduler. Made before it; `attach` then gets it.
+class Threads:
+    """What replaces the threads of one tier of one scheduler.
 
     Attributes:
         disk: where the tier keeps chunks.
+        jobs: what is under way; None: it waits for a thread.
+        finished: jobs that are over, of which the scheduler does not know yet.
+        lookup: the lookup that is under way.
     """
 
-    def __init__(self, config: Config, engine: Any, disk: Disk | None) -> None:
-        """`engine` has the time, and decides again at once if `made_progress` is set.
-
-        `disk`: that of the ranks before; None: there are none.
-        """
-        offload = config["offload"]
-        self.disk = disk or Disk(config)
-        self.store = self.disk.store
+    def __init__(self, engine: Any, disk: Disk) -> None:
+        self.disk = disk
+        self.store = disk.store
         self._engine = engine
         # What threads get to do, and when; the store begins it in the order of ranks.
         self._asked: list[tuple[int, Callable[[], None]]] = []
@@ -122,32 +130,9 @@ class Tiers:
         self.jobs: dict[Any, Job | None] = {}
         self.finished: deque[Any] = deque()
         self.lookup: Job | None = None
-        self.answers: async_lookup.queue.SimpleQueue | None = None
-        clock = SimpleNamespace(monotonic=lambda: engine.now_ns / _NS_PER_S)
-        backpressure.time = manager.time = clock
-        bytes_per_chunk = offload["tier"].get("chunk_bytes")
-        spec.SharedOffloadRegion = lambda **given: _Region(
-            given["num_chunks"], bytes_per_chunk or given["kv_bytes_per_chunk"]
-        )
-        spec.SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT = 4096
-        none = SimpleNamespace(start=lambda: None, join=lambda: None)
-        async_lookup.threading = SimpleNamespace(Thread=lambda **_: none)
-        fs.DualQueueThreadPool = lambda readers, writers, **_: _Pool(self, readers, writers)
-        obj.nixl_agent_config = lambda **_: None
-        obj.nixl_agent = lambda *_: _Agent(self)
 
-    def attach(self, scheduler: Any) -> None:
-        connector = scheduler.connector
-        # Behind the one that sends KV, if there are two.
-        *_, connector = getattr(connector, "sub_connectors", [connector])
-        self.manager = connector.connector_scheduler.manager
-        (tier,) = self.manager.secondary_tiers
-        register = self.manager._register_job
-
-        def register_now(job: Any, tier_idx: int) -> None:
-            job.submit_time = self._engine.now_ns / _NS_PER_S
-            register(job, tier_idx)
-
+    def attach(self, tier: Any) -> None:
+        """`tier` is vLLM's."""
         finished = tier.get_finished_jobs
 
         def finished_now() -> Any:
@@ -155,34 +140,10 @@ class Tiers:
             return finished()
 
         tier.get_finished_jobs = finished_now
-        self.manager._register_job = register_now
-        flush = self.manager._flush_pending_promotions
-
-        def flush_and_note() -> None:
-            """An idle engine, which decides all the time, may find that others have left."""
-            self._engine.made_progress |= bool(self.manager._pending_load_submissions)
-            flush()
-
-        self.manager._flush_pending_promotions = flush_and_note
-        complete = self.manager.complete_store
-
-        def complete_in_order(keys: set[Any], context: Any, success: bool = True) -> None:
-            """VLLM has a set of keys; here they are in the order of groups, then of the prefix."""
-            place = context.get_offload_key_position
-            in_order = sorted(keys, key=lambda key: (get_offload_group_idx(key), place(key)))
-            complete(in_order, context, success)
-
-        self.manager.complete_store = complete_in_order
         self.lookups = tier._lookup_manager
         self.lookups._lookup_queue = _Questions(self, tier)
         if tier.tier_type == "fs":
             tier._pool.tier = tier
-
-    @property
-    def num_chunks(self) -> int:
-        """Chunks in CPU memory."""
-        primary = self.manager.primary_tier
-        return primary._num_allocated_chunks - len(primary._free_list)
 
     def later(self, begin: Callable[[], None]) -> None:
         self._asked.append((self._engine.now_ns, begin))
@@ -203,11 +164,94 @@ class Tiers:
         return min((store.end_ns(job) for job in jobs), default=None)
 
 
+class Tiers:
+    """The tiers of one scheduler. Made before it; `attach` then gets it.
+
+    Attributes:
+        disks: that of each tier.
+    """
+
+    def __init__(self, config: Config, engine: Any, disks: list[Disk] | None) -> None:
+        """`engine` has the time, and decides again at once if `made_progress` is set.
+
+        `disks`: those of the ranks before; None: there are none.
+        """
+        given = _tiers_of(config)
+        self.disks = disks or [Disk(config, tier) for tier in given]
+        self._engine = engine
+        self._threads = [Threads(engine, disk) for disk in self.disks]
+        clock = SimpleNamespace(monotonic=lambda: engine.now_ns / _NS_PER_S)
+        backpressure.time = manager.time = clock
+        bytes_per_chunk = max(tier.get("chunk_bytes", 0) for tier in given)
+        spec.SharedOffloadRegion = lambda **given: _Region(
+            given["num_chunks"], bytes_per_chunk or given["kv_bytes_per_chunk"]
+        )
+        spec.SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT = 4096
+        none = SimpleNamespace(start=lambda: None, join=lambda: None)
+        async_lookup.threading = SimpleNamespace(Thread=lambda **_: none)
+        # VLLM makes its tiers in their order.
+        of_kind = {
+            kind: iter([each for each, tier in self._of_tiers(given) if tier["type"] == kind])
+            for kind in ("fs", "obj")
+        }
+        fs.DualQueueThreadPool = lambda readers, writers, **_: _Pool(
+            next(of_kind["fs"]), readers, writers
+        )
+        obj.nixl_agent_config = lambda **_: None
+        obj.nixl_agent = lambda *_: _Agent(next(of_kind["obj"]))
+
+    def _of_tiers(self, tiers: list[Any]) -> Iterable[tuple[Threads, Any]]:
+        return zip(self._threads, tiers, strict=True)
+
+    def attach(self, scheduler: Any) -> None:
+        connector = scheduler.connector
+        # Behind the one that sends KV, if there are two.
+        *_, connector = getattr(connector, "sub_connectors", [connector])
+        self.manager = connector.connector_scheduler.manager
+        for threads, tier in self._of_tiers(self.manager.secondary_tiers):
+            threads.attach(tier)
+        register = self.manager._register_job
+
+        def register_now(job: Any, tier_idx: int) -> None:
+            job.submit_time = self._engine.now_ns / _NS_PER_S
+            register(job, tier_idx)
+
+        self.manager._register_job = register_now
+        flush = self.manager._flush_pending_promotions
+
+        def flush_and_note() -> None:
+            """An idle engine, which decides all the time, may find that others have left."""
+            self._engine.made_progress |= bool(self.manager._pending_load_submissions)
+            flush()
+
+        self.manager._flush_pending_promotions = flush_and_note
+        complete = self.manager.complete_store
+
+        def complete_in_order(keys: set[Any], context: Any, success: bool = True) -> None:
+            """VLLM has a set of keys; here they are in the order of groups, then of the prefix."""
+            place = context.get_offload_key_position
+            in_order = sorted(keys, key=lambda key: (get_offload_group_idx(key), place(key)))
+            complete(in_order, context, success)
+
+        self.manager.complete_store = complete_in_order
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks in CPU memory."""
+        primary = self.manager.primary_tier
+        return primary._num_allocated_chunks - len(primary._free_list)
+
+    def next_ns(self) -> int | None:
+        """When something may be over in some tier."""
+        times_ns = [threads.next_ns() for threads in self._threads]
+        return min([each for each in times_ns if each is not None], default=None)
+
+
 class _Questions:
     """Stands in for the thread that looks up: a lookup for each request of a batch."""
 
-    def __init__(self, tiers: Tiers, tier: Any) -> None:
-        self._tiers, self._tier = tiers, tier
+    def __init__(self, threads: Threads, tier: Any) -> None:
+        self._threads, self._tier = threads, tier
         self._batches: deque[Any] = deque()
 
     def put(self, batch: list[Any]) -> None:
@@ -215,22 +259,22 @@ class _Questions:
         for key, context, generation in batch:
             by_request.setdefault(context.req_id, []).append((key, generation))
         self._batches.append((deque(by_request.values()), []))
-        self._tiers.later(self._begin)
+        self._threads.later(self._begin)
 
     def _begin(self) -> None:
-        if self._tiers.lookup is None and self._batches:
-            self._tiers.lookup = self._tiers.store.look_up(self._end)
+        if self._threads.lookup is None and self._batches:
+            self._threads.lookup = self._threads.store.look_up(self._end)
 
     def _end(self) -> None:
         groups, results = self._batches[0]
-        store, mapper = self._tiers.store, _mapper(self._tier)
+        store, mapper = self._threads.store, _mapper(self._tier)
         for key, generation in groups.popleft():
-            page = self._tiers.disk.page(mapper.get_file_name(key))
+            page = self._threads.disk.page(mapper.get_file_name(key))
             results.append((key, generation, store.has(page)))
-        self._tiers.lookup = None
+        self._threads.lookup = None
         if not groups:
             self._batches.popleft()
-            self._tiers.lookups._pending_results.put(results)
+            self._threads.lookups._pending_results.put(results)
         self._begin()
 
 
@@ -241,9 +285,9 @@ def _mapper(tier: Any) -> Any:
 class _Pool:
     """Stands in for the threads of type `fs`."""
 
-    def __init__(self, tiers: Tiers, num_readers: int, num_writers: int) -> None:
+    def __init__(self, threads: Threads, num_readers: int, num_writers: int) -> None:
         self.tier: Any = None
-        self._tiers = tiers
+        self._threads = threads
         # Of each kind of threads, how many are idle, and the queues in their order.
         loads: deque[Any] = deque()
         stores: deque[Any] = deque()
@@ -259,14 +303,14 @@ class _Pool:
         self._enqueue("store", job_id, task.args[0])
 
     def _enqueue(self, kind: str, job_id: int, paths: list[str]) -> None:
-        pages = [self._tiers.disk.page(path) for path in paths]
+        pages = [self._threads.disk.page(path) for path in paths]
 
         def begin() -> None:
             self._queues[kind][0].append((kind, job_id, pages))
             self._start()
 
-        self._tiers.jobs[job_id] = None
-        self._tiers.later(begin)
+        self._threads.jobs[job_id] = None
+        self._threads.later(begin)
 
     def _start(self) -> None:
         # A thread that takes such jobs first, if one is idle; else one of the others.
@@ -278,7 +322,7 @@ class _Pool:
                     self._begin(thread, *queue.popleft())
 
     def _begin(self, thread: str, kind: str, job_id: int, pages: list[int]) -> None:
-        store = self._tiers.store
+        store = self._threads.store
         all_pages = Pages(pages)
         moved = [all_pages] if kind == "load" else store.missing([all_pages])
 
@@ -290,13 +334,13 @@ class _Pool:
                     self.tier._load_progress[job_id] = num_read
             else:
                 is_done = store.keep([all_pages], num_new=num_of(moved))
-            del self._tiers.jobs[job_id]
-            self._tiers.finished.append((job_id, is_done, 0.0))
+            del self._threads.jobs[job_id]
+            self._threads.finished.append((job_id, is_done, 0.0))
             self._idle[thread] += 1
             self._next(thread)
 
         operation = store.read if kind == "load" else store.write
-        self._tiers.jobs[job_id] = operation(moved, end)
+        self._threads.jobs[job_id] = operation(moved, end)
 
     def _next(self, thread: str) -> None:
         """A thread that is free takes what it takes first, then what it takes second."""
@@ -307,16 +351,16 @@ class _Pool:
                 return
 
     def get_finished(self) -> list[Any]:
-        finished = list(self._tiers.finished)
-        self._tiers.finished.clear()
+        finished = list(self._threads.finished)
+        self._threads.finished.clear()
         return finished
 
 
 class _Agent:
     """Stands in for NIXL's agent of type `obj`."""
 
-    def __init__(self, tiers: Tiers) -> None:
-        self._tiers = tiers
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
         self._states: dict[int, str] = {}
         self._num = 0
 
@@ -324,11 +368,11 @@ class _Agent:
         pass
 
     def query_memory(self, descriptors: list[Any], *_: object) -> list[Any]:
-        pages = [self._tiers.disk.page(each[3]) for each in descriptors]
-        return [{} if self._tiers.store.has(page) else None for page in pages]
+        pages = [self._threads.disk.page(each[3]) for each in descriptors]
+        return [{} if self._threads.store.has(page) else None for page in pages]
 
     def register_memory(self, files: list[Any], _kind: str) -> Any:
-        return SimpleNamespace(trim=lambda: [self._tiers.disk.page(each[3]) for each in files])
+        return SimpleNamespace(trim=lambda: [self._threads.disk.page(each[3]) for each in files])
 
     def prep_xfer_dlist(self, _name: str, blocks: list[Any], *_: object) -> Any:
         return blocks
@@ -339,11 +383,11 @@ class _Agent:
 
     def transfer(self, handle: Any) -> str:
         number, op, pages = handle
-        tiers, store, moved = self._tiers, self._tiers.store, Pages(pages)
+        threads, store, moved = self._threads, self._threads.store, Pages(pages)
         self._states[number] = "PROC"
 
         def begin() -> None:
-            tiers.jobs[number] = (store.read if op == "READ" else store.write)([moved], end)
+            threads.jobs[number] = (store.read if op == "READ" else store.write)([moved], end)
 
         def end() -> None:
             if op == "READ":
@@ -351,17 +395,17 @@ class _Agent:
             else:
                 is_done = store.keep([moved], num_new=len(pages))
             self._states[number] = "DONE" if is_done else "ERR"
-            del tiers.jobs[number]
-            tiers.finished.append(number)
+            del threads.jobs[number]
+            threads.finished.append(number)
 
-        tiers.jobs[number] = None
-        tiers.later(begin)
+        threads.jobs[number] = None
+        threads.later(begin)
         return "PROC"
 
     def check_xfer_state(self, handle: Any) -> str:
         state = self._states[handle[0]]
         if state != "PROC":
-            self._tiers.finished.remove(handle[0])
+            self._threads.finished.remove(handle[0])
         return state
 
     def get_xfer_telemetry(self, _handle: Any) -> Any:

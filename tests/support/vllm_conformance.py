@@ -80,8 +80,8 @@ def vllm_scenario_of(config: Line) -> Line:
         scheduler["kv_offloading"] = _offloading(config)
     scenario = case_scenario(config["latency"], scheduler)
     if tier is not None:
-        scenario["store"] = {k: value for k, value in tier["store"].items() if value is not None}
-        if "chunk_bytes" in tier:
+        scenario["store"] = _given(tier["store"])
+        if any("chunk_bytes" in each for each in (tier, *config["offload"].get("more_tiers", ()))):
             scenario["model"] = "qwen2.5-0.5b"
     drafts = config.get("speculation")
     if drafts is None:
@@ -97,6 +97,14 @@ def vllm_scenario_of(config: Line) -> Line:
     return scenario | {"acceptance": acceptance}
 
 
+def _given(section: Line) -> Line:
+    return {key: value for key, value in section.items() if value is not None}
+
+
+def _tier(tier: Line) -> Line:
+    return {key: value for key, value in tier.items() if key not in ("store", "chunk_bytes")}
+
+
 def _offloading(config: Line) -> Line:
     keys = dict(config["offload"])
     num_blocks = keys.pop("num_chunks") * keys["blocks_per_chunk"]
@@ -104,9 +112,9 @@ def _offloading(config: Line) -> Line:
     if num_tokens := keys.pop("sync_load_tokens", 0):
         keys["sync_load_budget_tokens"] = num_tokens
     if "tier" in keys:
-        left_out = "store", "chunk_bytes"
-        tier = {k: value for k, value in keys.pop("tier").items() if k not in left_out}
-        keys["secondary_tiers"] = [tier]
+        more: list[Line] = keys.pop("more_tiers", [])
+        own = [_tier(tier) | {"store": _given(tier["store"])} for tier in more]
+        keys["secondary_tiers"] = [_tier(keys.pop("tier")), *own]
     return keys | {
         "capacity_tokens": num_blocks * config["block_size"],
         "load_tokens_per_s": config["block_size"] * 1e9 / ns_per_block,

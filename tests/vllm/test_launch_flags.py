@@ -98,6 +98,20 @@ def test_launch_of_a_tier_is_read_back(tier):
     assert found.scheduler["kv_offloading"] == keys["kv_offloading"]
 
 
+def test_launch_of_several_tiers_is_read_back_without_their_speed():
+    tiers = [{"type": "fs"}, {"type": "fs", "n_read_threads": 4, "store": "network-file-system"}]
+    flags = launched(kv_offloading_size=8, kv_offloading={"secondary_tiers": tiers}).flags
+    assert '"$STORE"' in flags[-1]
+    assert '"$STORE2"' in flags[-1]
+    command = Command({}, shlex.split(f"vllm serve m {' '.join(flags)}"))
+    found = read_vllm_launch(command, "h100_sxm")
+    assert found is not None
+    assert found.scheduler["kv_offloading"]["secondary_tiers"] == [
+        tiers[0],
+        tiers[1] | {"store": "nvme"},
+    ]
+
+
 @pytest.mark.parametrize("key", GIVEN)
 def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
     """Tokens and sequences of a step are always there: vLLM's own depend on the GPU."""

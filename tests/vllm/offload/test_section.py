@@ -186,9 +186,25 @@ def test_marks_of_back_pressure_depend_on_where_the_storage_is():
         assert (found.chunk_bytes, found.drops_all) == (16 * 131_072, False)
 
 
+def test_each_of_several_tiers_has_a_store():
+    """In bytes with a model; one may use the scenario's."""
+    own = "{type: obj, store: {preset: nvme, shared: true}}"
+    first, second = _settings(_TIER % ("", f"{{type: fs}}, {own}"), f"{_MODEL}\n{_STORE}").tiers
+    assert (first.store.read_ns_per_page, second.store.is_shared) == (16_000.0, True)
+    assert second.store.write_ns_per_page == 16 * 131_072 / 5.6
+    (alone,) = _settings(_TIER % ("", own), _MODEL).tiers
+    assert alone.store == second.store
+
+
 @pytest.mark.parametrize(
     ("keys", "more", "reason"),
     [
+        (("", "{type: fs, store: nvme}"), _STORE, "store and scheduler.kv_offloading.sec"),
+        (
+            ("", "{type: fs}, {type: fs, store: nvme}"),
+            _STORE,
+            "secondary_tiers.1.store.read_bandwidth_gb_s: needs a model whose shape is known",
+        ),
         (("", "{type: fs}"), "", "store and scheduler.kv_offloading.secondary_tiers need each"),
         (("", "{type: fs}, {type: fs}"), _STORE, "all but one need a store of their own"),
         (("store_threshold: 2, ", "{type: fs}"), _STORE, "vLLM refuses store_threshold 2 with"),

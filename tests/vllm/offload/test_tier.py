@@ -9,6 +9,7 @@ from sim.vllm.offload.policies import Access, ChunkKey
 from sim.vllm.offload.pressure import Pressure
 from sim.vllm.offload.settings import OffloadSettings, PressureSettings, TierSettings
 from sim.vllm.offload.tier import SecondaryTier
+from sim.vllm.offload.tiers import Tiers
 from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
 from tests.support.workloads import scripted
@@ -114,6 +115,38 @@ def test_files_that_are_there_are_not_written_again():
         below = with_chunks(tier(kind), 1)
         below.write(keys(1, 4))
         assert ended(below, 10**6 + left_ns) == [1]
+
+
+def test_the_first_tier_that_is_known_to_have_a_chunk_brings_it_up():
+    """The second one answers after 50 ns, and the first one after 500, if it has to be asked."""
+    slow = StoreSettings(lookup_ns=500.0, read_ns_per_page=10.0, write_ns_per_page=20.0)
+    first, second = tier(store=slow), with_chunks(tier("obj"), 1)
+    below, now_ns, access = Tiers((first, second)), 10**6, Access()
+    (key,) = keys(1, 1)
+    below.begin_decision(now_ns)
+    assert below.look_up(key, access) is None
+    assert not below.end_decision(now_ns)
+    below.begin_decision(now_ns + 50)
+    assert below.look_up(key, access)
+    below.promote(key, access)
+    assert below.end_decision(now_ns + 50)
+    assert (list(first.jobs), len(second.jobs)) == ([], 1)
+    assert below.begin_decision(now_ns + 60)[0].keys == [key]
+
+
+def test_every_tier_gets_every_chunk_and_one_is_missing_when_all_lack_it():
+    """A tier may drop what it gets, and has its own time for what it keeps."""
+    first, second = tier(), tier("obj", store=StoreSettings(write_ns_per_page=200.0))
+    below, access = Tiers((first, second)), Access()
+    assert below.write(keys(1, 4)) == 2
+    assert len(below.begin_decision(80)) == 1
+    assert below.has_jobs
+    assert below.next_ns() == 800
+    assert len(below.begin_decision(800)) == 1
+    below.look_up(keys(2, 1)[0], access)
+    below.end_decision(800)
+    below.begin_decision(2000)
+    assert below.look_up(keys(2, 1)[0], access) is False
 
 
 PRESSURE = PressureSettings(
