@@ -7,6 +7,7 @@ it. Stores are given to the GPU when the next step begins, loads when their own 
 """
 
 from collections import deque
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,9 @@ from sim.installed.inside.vllm.groups import cache_groups
 Config = dict[str, Any]
 
 _PAGE = 4096
+_DETECTOR = "vllm.v1.kv_offload.tiering.backpressure.EMABackpressureDetector"
+_POLICY = "vllm.v1.kv_offload.tiering.backpressure."
+_POLICIES = {"throttle": "ThrottledDropPolicy", "drop": "DropStorePolicy"}
 
 
 def offload_config(config: Config) -> Config:
@@ -46,13 +50,39 @@ def offload_config(config: Config) -> Config:
     }
 
 
+def tiers_in(config: Config) -> list[Config]:
+    """The tiers of a case, in the order in which vLLM asks them."""
+    offload = config["offload"]
+    return [offload["tier"], *offload.get("more_tiers", ())]
+
+
 def _tier_config(config: Config) -> Config:
+    """What `kv_connector_extra_config` says of tiers; `root_dir` is that of a server's ranks."""
     if "tier" not in config["offload"]:
         return {}
-    # Older versions have no tiers to import.
-    from oracle.vllm.tiers import tier_config
+    root_dir = config.get("root_dir") or mkdtemp()
+    tiers = [_one_tier(tier, f"{root_dir}/{i}") for i, tier in enumerate(tiers_in(config))]
+    return {"spec_name": "TieringOffloadingSpec", "secondary_tiers": tiers}
 
-    return tier_config(config)
+
+def _one_tier(tier: Config, root_dir: str) -> Config:
+    found = {"type": tier["type"]}
+    if tier["type"] == "fs":
+        found["root_dir"] = root_dir
+        found |= {name: tier[name] for name in ("n_read_threads", "n_write_threads")}
+    else:
+        found["store_config"] = {"bucket": "here", "endpoint_override": "here"}
+    if tier.get("locality"):
+        found["locality"] = tier["locality"]
+    if tier.get("backpressure") is not None:
+        given = {
+            name: value if isinstance(value, int) else float(value)
+            for name, value in tier["backpressure"].items()
+            if name != "policy"
+        }
+        policy = _POLICY + _POLICIES[tier["backpressure"]["policy"]]
+        found["backpressure"] = {"backpressure_cls": _DETECTOR, "policy_cls": policy, **given}
+    return found
 
 
 def tiers_of(config: Config, engine: Any, disks: Any = None) -> Any:

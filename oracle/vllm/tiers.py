@@ -9,7 +9,6 @@ long an operation takes, and what is found, is that of servetwin's store (`sim/e
 from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
-from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,47 +18,12 @@ from vllm.v1.kv_offload.tiering import async_lookup, backpressure, manager, spec
 from vllm.v1.kv_offload.tiering.fs import manager as fs
 from vllm.v1.kv_offload.tiering.obj import manager as obj
 
+from oracle.vllm.offload import tiers_in
 from sim.engine.store import Job, Pages, Store, StoreSettings, num_of
 
 Config = dict[str, Any]
 
 _NS_PER_S = 1_000_000_000
-_DETECTOR = "vllm.v1.kv_offload.tiering.backpressure.EMABackpressureDetector"
-_POLICY = "vllm.v1.kv_offload.tiering.backpressure."
-_POLICIES = {"throttle": "ThrottledDropPolicy", "drop": "DropStorePolicy"}
-
-
-def _tiers_of(config: Config) -> list[Config]:
-    """The tiers of a case, in the order in which vLLM asks them."""
-    offload = config["offload"]
-    return [offload["tier"], *offload.get("more_tiers", ())]
-
-
-def tier_config(config: Config) -> Config:
-    """What `kv_connector_extra_config` says of tiers; `root_dir` is that of a server's ranks."""
-    root_dir = config.get("root_dir") or mkdtemp()
-    tiers = [_tier_config(tier, f"{root_dir}/{i}") for i, tier in enumerate(_tiers_of(config))]
-    return {"spec_name": "TieringOffloadingSpec", "secondary_tiers": tiers}
-
-
-def _tier_config(tier: Config, root_dir: str) -> Config:
-    found = {"type": tier["type"]}
-    if tier["type"] == "fs":
-        found["root_dir"] = root_dir
-        found |= {name: tier[name] for name in ("n_read_threads", "n_write_threads")}
-    else:
-        found["store_config"] = {"bucket": "here", "endpoint_override": "here"}
-    if tier.get("locality"):
-        found["locality"] = tier["locality"]
-    if tier.get("backpressure") is not None:
-        given = {
-            name: value if isinstance(value, int) else float(value)
-            for name, value in tier["backpressure"].items()
-            if name != "policy"
-        }
-        policy = _POLICY + _POLICIES[tier["backpressure"]["policy"]]
-        found["backpressure"] = {"backpressure_cls": _DETECTOR, "policy_cls": policy, **given}
-    return found
 
 
 def store_settings(store: Config, chunk_tokens: int) -> StoreSettings:
@@ -176,7 +140,7 @@ class Tiers:
 
         `disks`: those of the ranks before; None: there are none.
         """
-        given = _tiers_of(config)
+        given = tiers_in(config)
         self.disks = disks or [Disk(config, tier) for tier in given]
         self._engine = engine
         self._threads = [Threads(engine, disk) for disk in self.disks]
