@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.core.tokens import BlockKeys, BlockPrompt, stream_token_ids
+from sim.core.block_keys import BlockKeys
+from sim.core.tokens import BlockPrompt, stream_token_ids
 
 IDS = st.lists(st.integers(0, 3), max_size=40)
 

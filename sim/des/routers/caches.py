@@ -1,8 +1,9 @@
 """What a router goes by when it looks for a prompt in the replicas' caches."""
 
+from sim.core.block_keys import BlockKeys
 from sim.core.request import RequestSpec
 from sim.core.routing import Knowledge, TierCredits
-from sim.core.tokens import BlockKeys, TokenIds
+from sim.core.tokens import TokenIds
 from sim.des.routers.kv_index import Hits, KvIndex, SentBlocks
 from sim.engine.page_pool import KeysOf
 

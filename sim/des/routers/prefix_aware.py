@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from sim.core.block_keys import BlockKeyArray, BlockKeys
 from sim.core.request import RequestSpec
-from sim.core.tokens import BlockKeyArray, BlockKeys
 from sim.des.routers.router import RoutedReplica
 
 

@@ -5,8 +5,9 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 
 from collections.abc import Sequence
 
+from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
-from sim.core.tokens import BlockKeys, Prompt, TokenIds, TokenSequence
+from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.page_pool import CacheListener, KeysOf, PagePool
 from sim.engine.request import OutputTokens
 from sim.engine.store import Store

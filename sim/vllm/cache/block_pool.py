@@ -11,7 +11,7 @@ from bisect import insort
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.tokens import BlockKeys
+from sim.core.block_keys import BlockKeys
 from sim.engine.page_pool import CacheListener, CountedKeys
 from sim.vllm.cache.free_blocks import FreeBlockQueue, FreedGroup
 from sim.vllm.request import NO_BLOCKS, BlockIds, Hashes, RequestBlocks, block_ids

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
-from sim.core.tokens import BlockKeys, TokenIds
+from sim.core.tokens import TokenIds
 from sim.engine.page_pool import CacheListener, KeysOf, PageIdSpan, Span
 from sim.engine.running_batch import KVMemory
 from sim.vllm.cache.block_pool import BlockEvents, BlockPool

@@ -8,7 +8,7 @@ alone have the others in common.
 
 from collections.abc import Iterable, Sequence
 
-from sim.core.tokens import BlockKeys
+from sim.core.block_keys import BlockKeys
 from sim.engine.page_pool import CacheListener, CountedKeys
 from sim.vllm.offload.policies import ChunkKey
 from sim.vllm.request import RequestBlocks

@@ -1,4 +1,4 @@
-"""Half an hour of a server that is as its twin says raises no alarm; one that changes does, soon."""
+"""Half an hour of a server that is as its twin says raises no alarm; one that changes does."""
 
 import pytest
 

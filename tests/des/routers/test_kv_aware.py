@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from pydantic import TypeAdapter
 
+from sim.core.block_keys import BlockKeys
 from sim.core.errors import InputError
-from sim.core.tokens import BlockKeys
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.routers.kv_aware import ActiveWork

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.core.tokens import BlockKeys
+from sim.core.block_keys import BlockKeys
 from sim.des.routers.prefix_aware import NO_MATCH, PrefixTree
 
 KEYS = BlockKeys(1)

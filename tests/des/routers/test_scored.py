@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter
 
-from sim.core.tokens import BlockKeys
+from sim.core.block_keys import BlockKeys
 from sim.des.routers.scored import ServerMetrics
 from sim.des.routers.table import make_router
 from sim.scenario.router_section import RouterConfig

@@ -6,7 +6,8 @@ which leaf is evicted first (docs/explanation/sglang.md, rules 12 and 14). Delib
 this.
 """
 
-from sim.core.tokens import BlockKeys, TokenIds, TokenSequence, kept_part
+from sim.core.block_keys import BlockKeys
+from sim.core.tokens import TokenIds, TokenSequence, kept_part
 from sim.engine.page_pool import CacheListener, PagePool, Span
 from sim.sglang.cache.tree.prefix_cache import LowerTier
 from sim.sglang.cache.tree.radix_node import (
