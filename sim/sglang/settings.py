@@ -16,7 +16,8 @@ from sim.core.declared import (
 from sim.sglang.version_rules import NEWEST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Only its derived class has objects. To make methods for it, too, takes as long as for that one.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class SchedulerSettings:
     """Keys of the section `scheduler` that the scheduler gets as they are.
 

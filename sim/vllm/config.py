@@ -13,7 +13,8 @@ from sim.vllm.version_rules import NEWEST, VERSIONS, VllmRules
 _SINCE_0_33 = Flag(since="0.33.0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Only its derived class has objects. To make methods for it, too, takes as long as for that one.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class VllmSettings:
     """Keys of the section `scheduler` that the scheduler gets as they are.
 
