@@ -112,6 +112,10 @@ class BlockPool:
         """The hash of a block; 0: it has none."""
         return int(self.hash_of[block])
 
+    def are_hashed(self, blocks: BlockIds) -> bool:
+        """Whether all these blocks, which had hashes, still have them."""
+        return int(np.count_nonzero(self.hash_of[blocks])) == len(blocks)
+
     def add_hashes(
         self,
         hashes: Hashes,

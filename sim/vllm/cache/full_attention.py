@@ -8,7 +8,7 @@ from typing import Any
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.prefix_index import FullAttentionTable, PrefixIndex
 from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec, SingleTypeManager
-from sim.vllm.request import BlockIds, RequestBlocks
+from sim.vllm.request import NO_BLOCKS, BlockIds, RequestBlocks
 
 
 class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
@@ -19,6 +19,12 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
     ) -> None:
         super().__init__(spec, number, pool, block_size, rules)
         self._index = PrefixIndex(pool, block_size, self.salt)
+        # The latest lookup: whose, of how many blocks, and what was found.
+        self._latest: RequestBlocks | None = None
+        self._most = 0
+        self._found = NO_BLOCKS
+        # The same request, if it cannot find more until another one is admitted.
+        self._settled: RequestBlocks | None = None
 
     def find_longest_cache_hit(
         self,
@@ -31,7 +37,7 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
         """The first blocks, up to the first that some group lacks."""
         num_blocks = num_tokens // self._block_size
         if len(alike) == 1:  # as in most models
-            blocks = self._index.find(kv, num_blocks)
+            blocks = self._find(kv, num_blocks)
             return [blocks[:-1] if drops_last else blocks]
         found = [each.find_from(kv, 0, num_blocks) for each in alike]
         shortest = min([len(blocks) for blocks in found])
@@ -39,17 +45,33 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
             shortest -= 1
         return [blocks[:shortest] for blocks in found]
 
+    def _find(self, kv: RequestBlocks, most: int) -> BlockIds:
+        """As the index finds them; a request that was refused is not looked up again in vain.
+
+        What it has found may have been evicted since, at the most.
+        """
+        is_same = kv is self._settled and most == self._most
+        if is_same and self._pool.are_hashed(self._found):
+            return self._found
+        self._found = self._index.find(kv, most)
+        self._latest, self._most, self._settled = kv, most, None
+        return self._found
+
     def find_from(self, kv: RequestBlocks, first: int, end: int) -> BlockIds:
         return self._index.find(kv, end)[first:]
 
     def may_find_more(self, kv: RequestBlocks, found: BlockIds) -> bool:
-        return self._index.may_find_more(kv, found)
+        may_find_more = self._index.may_find_more(kv, found)
+        if not may_find_more and kv is self._latest and len(found) == len(self._found):
+            self._settled = kv
+        return may_find_more
 
     def admit(
         self, kv: RequestBlocks, found: BlockIds, num_tokens: int, number: int
     ) -> FullAttentionTable:
         if not self._rules.enable_caching:
             return FullAttentionTable(kv, found, number)
+        self._settled = None
         self._pool.touch(found)
         return self._index.admit(kv, found, number)
 

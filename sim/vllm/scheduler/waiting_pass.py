@@ -378,6 +378,7 @@ class WaitingPass:
         if self._lockstep is None:
             return False
         memory = self._memory
-        if not self._config.scheduler_reserve_full_isl and memory.pool.num_free(hit.blocks[0]):
+        if memory.may_find_more(request.kv, hit):
             return False
-        return not memory.may_find_more(request.kv, hit)
+        reserves_all = self._config.scheduler_reserve_full_isl
+        return reserves_all or not memory.pool.num_free(hit.blocks[0])
