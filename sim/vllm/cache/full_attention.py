@@ -71,7 +71,7 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
     ) -> FullAttentionTable:
         if not self._rules.enable_caching:
             return FullAttentionTable(kv, found, number)
-        self._settled = None
+        self._latest = self._settled = None
         self._pool.touch(found)
         return self._index.admit(kv, found, number)
 

@@ -166,6 +166,8 @@ class BlockMachine(RuleBasedStateMachine):
         part = Chunk(hit.num_tokens, end, row.num_known)
         assert self.memory.can_admit(hit, part, 0, 0) == fits
         if not fits:
+            # If not, it is not looked up anew until another one is admitted.
+            self.memory.may_find_more(row.kv, hit)
             return False
         self.memory.admit(row.kv, hit, part, lambda: self.catch_up(row))
         self.memory.cache_blocks(row.kv, end, row.num_known)

@@ -174,6 +174,54 @@ def test_request_that_does_not_fit_touches_nothing():
     assert desk.admit((1, 96), (3, 32)) is not None
 
 
+class _Refused:
+    """A request of 64 tokens that was looked up and refused."""
+
+    def __init__(self, desk):
+        self._kv = desk.kv
+        self.blocks = RequestBlocks(SegmentPrompt(((1, 64),)), OutputTokens(None, None))
+        self.may_find_more = self._kv.may_find_more(self.blocks, self.look())
+
+    def look(self):
+        return self._kv.find_longest_cache_hit(self.blocks, 64)
+
+    def num_found(self):
+        return self.look().num_tokens // 16
+
+
+def test_refused_request_loses_what_is_evicted():
+    """Three blocks of another request's prompt are found; then rows that decode take two."""
+    desk = Desk(4)
+    desk.release(desk.admit((1, 64)))
+    refused = _Refused(desk)
+    assert (refused.may_find_more, refused.num_found()) == (False, 3)
+    desk.kv.reserve_pages(3)
+    assert refused.num_found() == 1
+
+
+def test_refused_request_finds_what_is_computed_meanwhile():
+    """By one with the same prompt, of which the first block was full before."""
+    desk = Desk()
+    running = desk.admit((1, 64), num_tokens=16)
+    refused = _Refused(desk)
+    assert (refused.may_find_more, refused.num_found()) == (True, 1)
+    desk.kv.allocate_new_blocks(running, Chunk(16, 64, 64))
+    desk.kv.cache_blocks(running, 64, 64)
+    assert refused.num_found() == 3
+
+
+def test_refused_request_finds_what_it_computed_before_it_was_preempted():
+    """Nothing was found of it; then it had room for its prompt, and lost it to another one."""
+    desk = Desk()
+    refused = _Refused(desk)
+    assert (refused.may_find_more, refused.num_found()) == (False, 0)
+    chunk = Chunk(0, 64, 64)
+    desk.kv.admit(refused.blocks, refused.look(), chunk)
+    desk.kv.cache_blocks(refused.blocks, 64, 64)
+    desk.kv.free(refused.blocks, 64)
+    assert refused.num_found() == 3
+
+
 def test_decode_caches_a_block_with_the_step_that_fills_it():
     """55 tokens of a prompt, then an answer up to 78: the fourth block is full at 64."""
     desk = Desk()
