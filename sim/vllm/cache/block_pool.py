@@ -112,9 +112,10 @@ class BlockPool:
         """The hash of a block; 0: it has none."""
         return int(self.hash_of[block])
 
-    def are_hashed(self, blocks: BlockIds) -> bool:
-        """Whether all these blocks, which had hashes, still have them."""
-        return int(np.count_nonzero(self.hash_of[blocks])) == len(blocks)
+    def contents_of(self, blocks: BlockIds) -> Hashes:
+        """Numbers that change if blocks get other contents, or the same ones anew."""
+        contents: Hashes = self.hash_of[blocks] + self._full_at[blocks].view(np.uint64)
+        return contents
 
     def add_hashes(
         self,

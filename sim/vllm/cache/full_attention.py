@@ -5,6 +5,8 @@ vLLM 0.33.0: `FullAttentionManager` of v1/core/single_type_kv_cache_manager.py.
 
 from typing import Any
 
+import numpy as np
+
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.prefix_index import FullAttentionTable, PrefixIndex
 from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec, SingleTypeManager
@@ -23,8 +25,10 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
         self._latest: RequestBlocks | None = None
         self._most = 0
         self._found = NO_BLOCKS
-        # The same request, if it cannot find more until another one is admitted.
+        # The same request, if it cannot find more until another one is admitted, and what its
+        # blocks had then.
         self._settled: RequestBlocks | None = None
+        self._contents = pool.contents_of(NO_BLOCKS)
 
     def find_longest_cache_hit(
         self,
@@ -48,10 +52,10 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
     def _find(self, kv: RequestBlocks, most: int) -> BlockIds:
         """As the index finds them; a request that was refused is not looked up again in vain.
 
-        What it has found may have been evicted since, at the most.
+        What it has found may have been evicted since, at the most, and other tokens may be there.
         """
         is_same = kv is self._settled and most == self._most
-        if is_same and self._pool.are_hashed(self._found):
+        if is_same and np.array_equal(self._pool.contents_of(self._found), self._contents):
             return self._found
         self._found = self._index.find(kv, most)
         self._latest, self._most, self._settled = kv, most, None
@@ -63,7 +67,7 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
     def may_find_more(self, kv: RequestBlocks, found: BlockIds) -> bool:
         may_find_more = self._index.may_find_more(kv, found)
         if not may_find_more and kv is self._latest and len(found) == len(self._found):
-            self._settled = kv
+            self._settled, self._contents = kv, self._pool.contents_of(self._found)
         return may_find_more
 
     def admit(

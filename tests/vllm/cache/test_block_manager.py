@@ -199,6 +199,20 @@ def test_refused_request_loses_what_is_evicted():
     assert refused.num_found() == 1
 
 
+def test_refused_request_loses_blocks_that_have_other_tokens_now():
+    """Layers of another group take two of the three blocks that were found, and fill them."""
+    desk = Desk(4)
+    desk.release(desk.admit((1, 64)))
+    refused = _Refused(desk)
+    found = refused.look().blocks[0]
+    assert (refused.may_find_more, len(found)) == (False, 3)
+    desk.kv.reserve_pages(3)
+    taken = found[desk.pool.hash_of[found] == 0]
+    hashes = np.arange(1, 1 + len(taken), dtype=np.uint64)
+    desk.pool.add_hashes(hashes, taken, full_at=2, number=2)
+    assert (len(taken), refused.num_found()) == (2, 1)
+
+
 def test_refused_request_finds_what_is_computed_meanwhile():
     """By one with the same prompt, of which the first block was full before."""
     desk = Desk()
