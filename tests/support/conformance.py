@@ -131,13 +131,12 @@ def scenario_of(config: Line) -> Line:
 
 
 def _store_of(store: Line, page_size: int) -> Line:
-    """The section `store` for that of a case, whose speeds are times of a token; 0: no limit."""
+    """The section `store` for that of a case, whose speeds are times of a token."""
     section = {key: value for key, value in store.items() if key not in _STORE_IN_OTHER_UNITS}
     if (num_pages := store["capacity_pages"]) is not None:
         section["capacity_tokens"] = num_pages * page_size
     for direction in ("read", "write"):
-        if token_s := store[f"{direction}_s_per_token"]:
-            section[f"{direction}_tokens_per_s"] = 1 / token_s
+        section[f"{direction}_tokens_per_s"] = 1 / store[f"{direction}_s_per_token"]
     return section
 
 
