@@ -4,8 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from sim.core.errors import InputError
 from sim.engine.page_pool import PageCounts, PageIds
-from tests.support.conformance import find_cases, first_divergence, serve_case
+from tests.support.conformance import (
+    case_until_error,
+    find_cases,
+    first_divergence,
+    serve_case,
+)
 
 FOLDER = Path(__file__).parent
 PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS, STORAGE = (
@@ -51,6 +57,22 @@ def test_conformance_case_is_decided_as_by_sglang(case, fast_forward, pool):
     """
     ours = serve_case(case, fast_forward=fast_forward, pool=pool)
     divergence = first_divergence(ours, list(case.read_lines("decisions")))
+    assert divergence is None, f"\n{divergence}"
+
+
+@pytest.mark.parametrize("case", find_cases(FOLDER / "ended_cases"), ids=lambda case: case.name)
+def test_run_ends_where_sglang_does(case):
+    """All steps agree until SGLang ends with an error, and the run ends with a line that says why.
+
+    Host memory is full under write-back, because slow storage still writes what it has.
+    """
+    with pytest.raises(InputError, match="SGLang .* ends here for want of memory"):
+        serve_case(case)
+    ours, theirs = case_until_error(case), list(case.read_lines("decisions"))
+    steps = [line for line in theirs if line["kind"] == "step"]
+    assert theirs[-1]["error"].startswith("RuntimeError: Out of memory")
+    assert len(steps) - 1 <= len(ours) <= len(steps)  # a step may run when the error comes
+    divergence = first_divergence(ours, steps[: len(ours)])
     assert divergence is None, f"\n{divergence}"
 
 
