@@ -66,7 +66,7 @@ def test_run_ends_where_sglang_does(case):
 
     Host memory is full under write-back, because slow storage still writes what it has.
     """
-    with pytest.raises(InputError, match="SGLang .* ends here for want of memory"):
+    with pytest.raises(InputError, match="ends here for want of memory"):
         serve_case(case)
     ours, theirs = case_until_error(case), list(case.read_lines("decisions"))
     steps = [line for line in theirs if line["kind"] == "step"]
