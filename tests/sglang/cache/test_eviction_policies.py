@@ -177,7 +177,7 @@ def test_priority_of_less_than_a_page_is_that_of_what_is_fetched():
     cache = RadixCache(pool, PriorityLeafQueue())
     kv = KVCacheManager(pool, cache)
     for priority, num_tokens in ((2, 8), (7, 3)):
-        prompt = SegmentPrompt([(priority, num_tokens)])
+        prompt = SegmentPrompt(((priority, num_tokens),))
         one = RequestKV(prompt, OutputTokens(np.zeros, np.zeros), pool.empty)
         one.priority = priority
         kv.find_prefix(one, num_tokens, num_tokens - 1)
