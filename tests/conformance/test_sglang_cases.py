@@ -80,11 +80,11 @@ def test_conformance_all_cases_are_there():
     """Those of `cases`: policies, eviction, pages, chunks, overlap, priorities, stages, aborts.
 
     With drafts: every algorithm, one to five drafts. With windows: pages of 1 to 64, chunks, no
-    cache. All of these: overlap, mixing, retraction. Stages: with windows, states, host memory, storage. Memory:
-    host memory, windows and states, each with each, all together, with drafts, and idle while
-    copies are under way. Ranks: with windows and states, host memory, the prefill delayer, drafts.
-    Storage: every prefetch policy and write policy, failures, lookups after a miss, ranks,
-    windows and states, with drafts, too.
+    cache. All of these: overlap, mixing, retraction. Stages: with windows, states, host memory and
+    storage. Memory: host memory, windows and states, each with each, all together, with drafts, and
+    idle while copies are under way. Ranks: with windows and states, host memory, the prefill
+    delayer, drafts. Storage: every prefetch policy and write policy, failures, lookups after a
+    miss, ranks, windows and states, with drafts, too.
     """
     kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS, STORAGE)
     assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 7, 11, 9, 15]
