@@ -7,7 +7,7 @@ from typing import Any
 Schema = Mapping[str, Any]
 
 _SCALARS = {"integer": "int", "number": "number", "string": "text", "boolean": "true or false"}
-_POWERS = {10**n: f"10**{n}" for n in range(4, 13)} | {2**n: f"2**{n}" for n in range(20, 41)}
+_POWERS = {10**n: f"10**{n}" for n in range(4, 16)} | {2**n: f"2**{n}" for n in range(20, 41)}
 _POWERS |= {2**n - 1: f"2**{n} - 1" for n in (31, 32, 63)}
 # The defaults that are ratios of published figures.
 _FRACTIONS = {790 / 989: "790/989", 4.3 / 4.8: "4.3/4.8"}

@@ -22,7 +22,6 @@ _REFUSED = (
 )
 # Combinations that SGLang serves, and for which there is no driver.
 _NOT_DRIVEN = (
-    ({"stages", "host"}, "a pipeline with host memory"),
     ({"ranks", "stages"}, "a pipeline of ranks"),
     ({"ranks", "prefill"}, "a prefill server with ranks"),
     ({"ranks", "decode"}, "a decode server with ranks"),

@@ -101,7 +101,7 @@ class Stages:
             self._num_idle = 0
         elif not self._is_first_pass:
             self._num_idle += 1
-            if self._num_idle >= len(self.free_ns):
+            if self._num_idle > len(self.free_ns):
                 self._wait()
         self._is_first_pass = self._has_launched = False
         self.driver.ingest(self.now_s)
@@ -109,6 +109,7 @@ class Stages:
 
     def _launch(self, number: int, batch: Any, *_: Any) -> tuple[Any, None]:
         self.driver.role.forward_ends(self.free_ns[-1] / _NS_PER_S, batch)
+        self.now_s = self.driver.thread_s(self.now_s)
         result, row = self.driver.launch(batch, self.driver.queue_before, self.now_s)
         step_ns = round((row["t_end"] - row["t_start"]) * _NS_PER_S)
         free_ns, done_ns = self.free_ns, 0
@@ -121,6 +122,9 @@ class Stages:
         row["t_end"] = at_ns / _NS_PER_S
         row["running"] = sum(len(running.reqs) for running in self.s.running_mbs)
         self.driver.role.forward_ends(row["t_end"], batch)
+        if self.driver.host:
+            # Copies of this stage wait for its own part of the steps.
+            self.driver.host.device.forward.free_s = free_ns[0] / _NS_PER_S
         self.flying[number] = (batch, result, row["t_end"])
         self._has_launched = True
         return result, None
@@ -153,6 +157,4 @@ class Stages:
     def _passes_again(self) -> bool:
         if self.mode != "null":
             return not self.driver.role.is_settled()
-        waits = self.s.waiting_queue or self.s.chunked_req is not None
-        most = 3 * len(self.free_ns) + self.s.prefill_decode_interval
-        return bool(waits) and self._num_idle < most
+        return self.driver.decides_again()

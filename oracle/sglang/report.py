@@ -10,11 +10,12 @@ from sim.core.errors import InputError, InvariantError
 from tests.support.conformance import (
     Line,
     ReferenceCase,
+    case_until_error,
     find_cases,
     first_divergence,
     serve_case,
 )
-from tests.support.one_side import first_difference_of_side, serve_side
+from tests.support.one_side import first_difference_of_side, serve_side, side_until_error
 
 
 def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:
@@ -35,6 +36,29 @@ def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:
         if divergence := compare(ours, expected):
             return str(divergence)
     return ""
+
+
+def before_error(case: ReferenceCase, theirs: list[Line]) -> tuple[int, str]:
+    """How many steps are there before servetwin ends with an error, and the first that differs.
+
+    Those that run when it ends are not counted: one, or one of each rank.
+    """
+    config = case.config()
+    is_side = "disaggregation_mode" in config
+    ours = side_until_error(case) if is_side else case_until_error(case)
+    expected = _steps(theirs)
+    if ending(theirs) and config.get("ranks", 1) > 1:
+        # SGLang ends before its ranks know how long their last step takes.
+        ours, expected = (
+            [each for each in side if each["step"] < expected[-1]["step"]]
+            for side in (ours, expected)
+        )
+    divergence = first_divergence(ours, expected[: len(ours)])
+    if divergence is None and ending(theirs):
+        num_more = len(expected) - len(ours)
+        if num_more > config.get("ranks", 1) * config.get("stages", 1):
+            return len(ours), f"SGLang goes on for {num_more} steps"
+    return len(ours), str(divergence or "")
 
 
 def _steps(lines: list[Line]) -> list[Line]:
@@ -84,9 +108,14 @@ def main() -> int:
         try:
             verdict = disagreement(case, theirs)
         except (InputError, InvariantError) as error:
-            print(f"{case.name}: servetwin stops: {error}")
+            num_before, verdict = before_error(case, theirs)
+            print(f"{case.name}: servetwin stops after {num_before:,} steps: {error}")
+            print(f"    SGLang: {ending(theirs)[:120] or 'no error'}")
             num_refused += 1
-            num_expected += "never fits" in str(error) or bool(ending(theirs))
+            if verdict:
+                print(f"    differs before at {verdict}\n")
+            elif "never fits" in str(error) or ending(theirs):
+                num_expected += 1
             continue
         if verdict:
             print(f"{case.name}: differs at {verdict}\n")

@@ -23,7 +23,7 @@ _PRESETS: dict[str, dict[str, float]] = {
     },
 }
 _Bandwidth = Annotated[float, Field(ge=0.001, le=1_000_000)]
-_Speed = Annotated[float, Field(ge=1, le=10**12)]
+_Speed = Annotated[float, Field(ge=1, le=10**15)]
 _Seconds = Annotated[float, Field(ge=0, le=60)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 

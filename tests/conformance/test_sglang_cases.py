@@ -4,8 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from sim.core.errors import InputError
 from sim.engine.page_pool import PageCounts, PageIds
-from tests.support.conformance import find_cases, first_divergence, serve_case
+from tests.support.conformance import (
+    case_until_error,
+    find_cases,
+    first_divergence,
+    serve_case,
+)
 
 FOLDER = Path(__file__).parent
 PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS, STORAGE = (
@@ -54,18 +60,34 @@ def test_conformance_case_is_decided_as_by_sglang(case, fast_forward, pool):
     assert divergence is None, f"\n{divergence}"
 
 
+@pytest.mark.parametrize("case", find_cases(FOLDER / "ended_cases"), ids=lambda case: case.name)
+def test_run_ends_where_sglang_does(case):
+    """All steps agree until SGLang ends with an error, and the run ends with a line that says why.
+
+    Host memory is full under write-back, because slow storage still writes what it has.
+    """
+    with pytest.raises(InputError, match="ends here for want of memory"):
+        serve_case(case)
+    ours, theirs = case_until_error(case), list(case.read_lines("decisions"))
+    steps = [line for line in theirs if line["kind"] == "step"]
+    assert theirs[-1]["error"].startswith("RuntimeError: Out of memory")
+    assert len(steps) - 1 <= len(ours) <= len(steps)  # a step may run when the error comes
+    divergence = first_divergence(ours, steps[: len(ours)])
+    assert divergence is None, f"\n{divergence}"
+
+
 def test_conformance_all_cases_are_there():
     """Those of `cases`: policies, eviction, pages, chunks, overlap, priorities, stages, aborts.
 
     With drafts: every algorithm, one to five drafts. With windows: pages of 1 to 64, chunks, no
-    cache. All of these: overlap, mixing, retraction. Stages: with windows, with states. Memory:
-    host memory, windows and states, each with each, all together, with drafts, and idle while
-    copies are under way. Ranks: with windows and states, host memory, the prefill delayer, drafts.
-    Storage: every prefetch policy and write policy, failures, lookups after a miss, ranks,
-    windows and states, with drafts, too.
+    cache. All of these: overlap, mixing, retraction. Stages: with windows, states, host memory and
+    storage. Memory: host memory, windows and states, each with each, all together, with drafts, and
+    idle while copies are under way. Ranks: with windows and states, host memory, the prefill
+    delayer, drafts. Storage: every prefetch policy and write policy, failures, lookups after a
+    miss, ranks, windows and states, with drafts, too.
     """
     kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS, STORAGE)
-    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 11, 9, 15]
+    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 7, 11, 9, 15]
 
 
 def test_conformance_changed_decision_is_found_and_shown():

@@ -41,6 +41,9 @@ def test_drawn_server_has_its_parts_and_what_they_need(parts):
             assert config["speculation"]["algorithm"] in {"EAGLE", "EAGLE3", "NEXTN"}
         if parts >= {"ranks", "drafts"}:
             assert config["speculation"]["algorithm"] in {"EAGLE", "EAGLE3", "NEXTN"}
+        if parts >= {"ranks", "storage"}:  # no transfer shares the bandwidth: it takes no time
+            host_tokens = config["kv_pool_tokens"] * config["hicache_ratio"]
+            assert host_tokens * config["store"]["read_s_per_token"] < 0.5e-9
         if config.get("mamba_radix_cache_strategy") == "no_buffer":
             assert (config["page_size"], config["enable_overlap"]) == (1, False)
 

@@ -7,21 +7,27 @@ SGLang's scheduler classes decided), as `make oracle` makes them.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sim.core.errors import InputError, InvariantError
 from sim.core.packed import Line, numbered_lines, read_json_object
+from sim.des.clock import Clock
 from sim.des.deployment import Deployment
-from sim.des.run import PoolFactory, RunOptions, simulate
+from sim.des.run import PoolFactory, Running, RunOptions, simulate
+from sim.des.traffic import SimulationLog, start_traffic
 from sim.engine.logged_decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.wrappers import StagedLatency
+from sim.runlog.decisions import StepLines
 from sim.runlog.run_log_file import first_difference
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario_text
+from sim.workload.workload import Workload
 
 # Fields of a step that must be equal. Ratios and times may differ by the tolerances below: the
 # digits that SGLang's ratio is printed with, and a microsecond.
@@ -154,13 +160,35 @@ def serve_case(
     case: ReferenceCase, *, fast_forward: bool = True, pool: PoolFactory = PageCounts
 ) -> list[Line]:
     """Run a case like any scenario; returns our decision log."""
-    config = case.config()
-    ignore_eos = bool(config.get("ignore_eos", False))
-    rows = (trace_row({"ignore_eos": ignore_eos, **row}) for row in case.read_lines("workload"))
     options = RunOptions(fast_forward=fast_forward, pool=pool)
+    config = case.config()
     stages, ranks = config.get("stages", 1), config.get("ranks", 1)
-    scenario = scenario_of(config)
-    return serve_scenario(scenario, rows, options, num_stages=stages, num_ranks=ranks)
+    rows = _trace_of(case, config)
+    return serve_scenario(scenario_of(config), rows, options, num_stages=stages, num_ranks=ranks)
+
+
+def case_until_error(case: ReferenceCase) -> list[Line]:
+    """Our steps of a case that ends with an error."""
+    config = case.config()
+    stages, ranks = config.get("stages", 1), config.get("ranks", 1)
+    with TemporaryDirectory() as name:
+        rows = _trace_of(case, config)
+        workload, deployment = _built(scenario_of(config), rows, Path(name), stages, ranks)
+        env, steps = Clock(), StepLines(1, ranks)
+        log = SimulationLog(steps)
+        options = RunOptions(fast_forward=False)
+        run = Running(env, deployment.numbered(), log, options, clients_react=False)
+        start_traffic(env, workload, run.submit, log)
+        with suppress(InputError, InvariantError):
+            run.run()
+        lines = [json.loads(line) for line in steps.in_order()]
+        steps.discard()
+        return lines
+
+
+def _trace_of(case: ReferenceCase, config: Line) -> Iterator[Line]:
+    ignore_eos = bool(config.get("ignore_eos", False))
+    return (trace_row({"ignore_eos": ignore_eos, **row}) for row in case.read_lines("workload"))
 
 
 def trace_row(row: Line) -> Line:
@@ -185,20 +213,23 @@ def serve_scenario(
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
-        trace = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
-        # JSON is YAML.
-        built = build(load_scenario_text(json.dumps(scenario, indent=1), base_dir=folder))
+        workload, deployment = _built(scenario, rows, folder, num_stages, num_ranks)
         log = folder / "decisions.jsonl"
-        options = replace(options, decisions=log)
-        config, latencies = in_stages(built, num_stages)
-        log = folder / "decisions.jsonl"
-        options = replace(options, decisions=log)
-        config, latencies = in_stages(built, num_stages)
-        if num_ranks > 1:
-            latencies = [(each,) * num_ranks for each in each_latency(latencies)]
-        simulate(built.workload, Deployment.of_one_kind(config, latencies), options)
+        simulate(workload, deployment, replace(options, decisions=log))
         return [line for _, line in numbered_lines(log)]
+
+
+def _built(
+    scenario: Line, rows: Iterable[Line], folder: Path, num_stages: int, num_ranks: int
+) -> tuple[Workload, Deployment]:
+    trace = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
+    # JSON is YAML.
+    built = build(load_scenario_text(json.dumps(scenario, indent=1), base_dir=folder))
+    config, latencies = in_stages(built, num_stages)
+    if num_ranks > 1:
+        latencies = [(each,) * num_ranks for each in each_latency(latencies)]
+    return built.workload, Deployment.of_one_kind(config, latencies)
 
 
 def in_stages(built: BuiltScenario, number: int) -> tuple[Any, Sequence[ReplicaLatency]]:

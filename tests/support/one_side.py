@@ -5,9 +5,11 @@ The case says what happens at the other end (`tests.support.scripted_partner`).
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sim.core.errors import InputError, InvariantError
 from sim.core.packed import Line, numbered_lines
 from sim.des.clock import Clock
 from sim.des.replicas.one_server import Server
@@ -50,12 +52,12 @@ def side_scenario(config: Line) -> Line:
     return scenario
 
 
-def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
-    """Run a case; returns our decision log, with what was told to the other server."""
-    config, rows = case.config(), list(case.read_lines("workload"))
-    scripts = {str(row["rid"]): row.pop("partner") for row in rows}
-    with TemporaryDirectory() as name:
-        folder = Path(name)
+class _Side:
+    """A case's server, and the script of the other one."""
+
+    def __init__(self, case: ReferenceCase, folder: Path, *, fast_forward: bool) -> None:
+        config, rows = case.config(), list(case.read_lines("workload"))
+        scripts = {str(row["rid"]): row.pop("partner") for row in rows}
         trace = "".join(json.dumps(trace_row(row)) + "\n" for row in rows)
         (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
         built = build(load_scenario_text(json.dumps(side_scenario(config)), base_dir=folder))
@@ -66,33 +68,61 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
         staged, latencies = in_stages(built, config.get("stages", 1))
         settings = section.with_role(staged, config["disaggregation_mode"], None)
         options = RunOptions(fast_forward=fast_forward)
-        servers = Servers(settings, latencies)
-        env, decisions = Clock(), DecisionLog(folder / "decisions.jsonl", 1)
-        reports = SimulationLog(decisions.steps)
-        made = servers.make(env, reports, [0], options, clients_react=False)
-        server = made.replicas[0]
+        self._servers = Servers(settings, latencies)
+        self._env, self._path = Clock(), folder / "decisions.jsonl"
+        self._decisions = DecisionLog(self._path, 1)
+        self._reports = SimulationLog(self._decisions.steps)
+        self._made = self._servers.make(self._env, self._reports, [0], options, clients_react=False)
+        server = self._made.replicas[0]
         if not isinstance(server, Server):
             raise TypeError("a server alone has no ranks")
-        partner = ScriptedPartner(env, server, scripts)
+        self._server, self._partner = server, ScriptedPartner(self._env, server, scripts)
+        start_traffic(self._env, built.workload, self._submit, self._reports)
 
-        def submit(request: ScriptedRequest) -> None:
-            reports.account.arrived(request.spec.rid)
-            server.submit(request)
-            if request.spec.rid in server.engine.requests:
-                partner.arrived(request.spec.rid)
+    def _submit(self, request: ScriptedRequest) -> None:
+        self._reports.account.arrived(request.spec.rid)
+        self._server.submit(request)
+        if request.spec.rid in self._server.engine.requests:
+            self._partner.arrived(request.spec.rid)
 
-        start_traffic(env, built.workload, submit, reports)
-        made.run(env)
-        if not any(line.get("status") == "stuck" for line in case.read_lines("decisions")):
-            # Where SGLang keeps requests for ever, servetwin may, too.
+    def run(self) -> None:
+        self._made.run(self._env)
+
+    def lines(self, *, may_keep: bool) -> list[Line]:
+        """The decision log; `may_keep`: requests may be waiting for ever."""
+        made, reports = self._made, self._reports
+        if not may_keep:
             reports.account.close(made.engines())
-        decisions.close(reports.builder.build(made.clocks(), servers.meta()))
-        lines = [line for _, line in numbered_lines(folder / "decisions.jsonl")]
-    for line in lines:
-        if line["kind"] == "req":
-            line["sent"] = partner.sent.get(line["rid"], [])
-            line["room"] = partner.room.get(line["rid"])
-    return lines
+        self._decisions.close(reports.builder.build(made.clocks(), self._servers.meta()))
+        lines = [line for _, line in numbered_lines(self._path)]
+        for line in lines:
+            if line["kind"] == "req":
+                line["sent"] = self._partner.sent.get(line["rid"], [])
+                line["room"] = self._partner.room.get(line["rid"])
+        return lines
+
+    def steps(self) -> list[Line]:
+        """Those until now."""
+        return [json.loads(line) for line in self._decisions.steps.in_order()]
+
+
+def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
+    """Run a case; returns our decision log, with what was told to the other server."""
+    with TemporaryDirectory() as name:
+        side = _Side(case, Path(name), fast_forward=fast_forward)
+        side.run()
+        # Where SGLang keeps requests for ever, servetwin may, too.
+        is_stuck = any(line.get("status") == "stuck" for line in case.read_lines("decisions"))
+        return side.lines(may_keep=is_stuck)
+
+
+def side_until_error(case: ReferenceCase) -> list[Line]:
+    """Our steps of a case that ends with an error."""
+    with TemporaryDirectory() as name:
+        side = _Side(case, Path(name), fast_forward=False)
+        with suppress(InputError, InvariantError):
+            side.run()
+        return side.steps()
 
 
 def first_difference_of_side(ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence | None:

@@ -246,7 +246,7 @@ class Replica:
         while True:
             if self.others_are_due:
                 yield self.after_others()
-            step = self.begin(0)
+            step = self.begin(stages.first_free_ns)
             places.append(step)
             if step is not None:
                 num_idle = 0

@@ -195,6 +195,11 @@ class Stages:
         # decision launched nothing, or the step samples no token.
         self._tokens_ns: deque[int] = deque([0] * latency.num_stages)
 
+    @property
+    def first_free_ns(self) -> int:
+        """When the first stage has computed the steps launched so far."""
+        return self._free_ns[0]
+
     def take(
         self, ready_ns: int, parts: Iterable[tuple[StepFeatures, int]], batches: Iterable[Batch]
     ) -> tuple[int, int]:

@@ -233,6 +233,10 @@ class KVCacheManager(KVPages):
         aligned = self.floor_page(end - self._fewer)
         if aligned > 0:
             self._insert(kv, aligned, prompt_len, seq_len)
+        elif end > 0 and self.cache.keeps_priorities:
+            # Less than a page leaves its priority to what is fetched below the root, as in
+            # `begin_insert` of SGLang's mem_cache/unified_cache/unified_tree_core.py.
+            self.cache.note_priority(self.cache.root, kv.priority)
         for part in self.parts:
             part.end_insertion(kv, num_tokens - self._fewer, is_finished=is_finished)
 

@@ -9,7 +9,7 @@ from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageIds
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.tree.eviction import HitBenefitLeafQueue, LfuLeafQueue
+from sim.sglang.cache.tree.eviction import HitBenefitLeafQueue, LfuLeafQueue, PriorityLeafQueue
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.request import RequestKV
@@ -169,3 +169,21 @@ def test_heap_work_is_bounded_by_uses():
     desk.cache.evict(10_000)
     # A request uses its leaf and its stem, and the uses of both rise.
     assert leaves._num_pushed <= 5 * num_served
+
+
+def test_priority_of_less_than_a_page_is_that_of_what_is_fetched():
+    """Such a prompt is in no node, but what a store brings below the root gets its priority."""
+    pool = PageIds(100, 4)
+    cache = RadixCache(pool, PriorityLeafQueue())
+    kv = KVCacheManager(pool, cache)
+    for priority, num_tokens in ((2, 8), (7, 3)):
+        prompt = SegmentPrompt(((priority, num_tokens),))
+        one = RequestKV(prompt, OutputTokens(np.zeros, np.zeros), pool.empty)
+        one.priority = priority
+        kv.find_prefix(one, num_tokens, num_tokens - 1)
+        kv.lock_prefix(one)
+        kv.extend([(one, 0, num_tokens)])
+        kv.checkpoint(one, num_tokens, prompt_len=num_tokens, seq_len=num_tokens)
+    fetched = cache.add_copy(cache.root, stream_token_ids(9, 0, 4))
+    inserted = next(iter(cache.root.children.values()))
+    assert (inserted.use_score[0], fetched.use_score[0]) == (2, 7)

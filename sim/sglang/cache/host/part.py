@@ -94,9 +94,9 @@ class HostPart(MemoryPart):
         if self._storage is None or not self._host.writes_back:
             return None
         return InputError(
-            "SGLang 0.5.23 ends here for want of memory: host memory is full, and KV that fetched"
-            " prompts follow must stay on the device (`drop_subtree_no_host` in"
-            " mem_cache/unified_cache/unified_tree_core.py)",
+            "SGLang 0.5.23 ends here for want of memory: host memory is full, and KV stays on the"
+            " device while what follows it is written to the store or fetched"
+            " (`drop_subtree_no_host` in mem_cache/unified_cache/unified_tree_core.py)",
             key=("scheduler", "host_cache", "storage"),
         )
 

@@ -325,9 +325,10 @@ class HostTree(LowerTier):
             self._back_up(nodes)
 
     def may_drop(self, leaf: RadixNode) -> bool:
-        """Fetches from a store keep the node after which they begin, under write-back on any tier.
+        """Whether nothing below a node, or at it, is still needed in host memory (write-back).
 
-        As in SGLang 0.5.23 (`drop_subtree_no_host` in unified_tree_core.py).
+        Copies are while they are written to a store, and where a fetch begins. As in SGLang 0.5.23
+        (`drop_subtree_no_host` in unified_tree_core.py).
         """
         if self.storage is None:
             return True

@@ -96,6 +96,9 @@ class PushPrefill(Role):
             self._free(self._sent | self._failed, now_ns, over)
             decided = engine.decide(now_ns)
             again = self._queues.chunk_grew
+        if decided.batch is None and not engine.in_flight and self._queues.passes_again:
+            # There was news for this pass, too, and none for those that follow.
+            self._queues.stay_idle()
         return decided.with_records([*over, *decided.over])
 
     def _begin_turn(self, now_ns: int, agreement: Agreement[Collection[str]]) -> Decided:
