@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # The lock file pins every version; the extras say which of them are needed. What compiling needs
 # comes first (as in pyproject.toml, [build-system]): it goes on while the rest is installed.
 $(VENV)/.compile: pyproject.toml requirements.lock
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -c requirements.lock setuptools mypy numpy simpy pydantic
 	touch $@
 

@@ -20,7 +20,9 @@ def run_normal(driver: Driver) -> None:
         driver.ingest(now_s)
         batch, queue_before = driver.decide()
         if batch:
-            result, row = driver.launch(batch, queue_before, driver.thread_s(now_s))
+            now_s = driver.thread_s(now_s)
+            driver.set_time(now_s)
+            result, row = driver.launch(batch, queue_before, now_s)
             now_s = row["t_end"]
             driver.absorb(batch, result, now_s)
             num_idle = 0
@@ -46,6 +48,7 @@ def run_overlap(driver: Driver) -> None:
         batch, queue_before = driver.decide()
         if batch:
             decided_s, now_s = now_s, driver.thread_s(now_s)
+            driver.set_time(now_s)
             driver.role.forward_ends(free_s)
             result, row = driver.launch(batch, queue_before, max(now_s, free_s))
             row["t_sched"] = round(decided_s, 9)
