@@ -56,7 +56,8 @@ _NO_TOKENS = np.empty(0, dtype=np.int64)
 # numbers.
 Place = tuple[int, int, int]
 NO_STREAM: Place = (0, 0, 0)
-# Fewer tokens than these may be equal in two streams by chance.
+# Of a piece with fewer tokens of a stream, a key has the tokens themselves: in two streams they may
+# be equal by chance.
 _FEW_TOKENS = 3
 
 # A page by its place in a stream, by the places of its pieces, or by its tokens; see `place_key`

@@ -58,9 +58,10 @@ class RankRules:
         """Decode steps are passed in one go; the step in flight has its result at `known_ns`."""
 
     def idle(self, now_ns: int) -> bool:
-        """No rank has anything to launch, and no step is in flight.
+        """No rank has anything to launch; with `idles_between`, a step may still be in flight.
 
-        Returns whether the ranks run a step without work all the same.
+        Returns whether the ranks run a step without work all the same: they do not if they have
+        stopped.
         """
         return False
 

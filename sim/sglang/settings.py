@@ -16,7 +16,7 @@ from sim.core.declared import (
 from sim.sglang.version_rules import NEWEST
 
 
-# Only its derived class has objects. To make methods for it, too, takes as long as for that one.
+# Objects are made of the derived class alone: methods for this one would only cost time at start.
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class SchedulerSettings:
     """Keys of the section `scheduler` that the scheduler gets as they are.

@@ -13,7 +13,7 @@ from sim.vllm.version_rules import NEWEST, VERSIONS, VllmRules
 _SINCE_0_33 = Flag(since="0.33.0")
 
 
-# Only its derived class has objects. To make methods for it, too, takes as long as for that one.
+# Objects are made of the derived class alone: methods for this one would only cost time at start.
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class VllmSettings:
     """Keys of the section `scheduler` that the scheduler gets as they are.

@@ -152,8 +152,9 @@ class Group(Replica):
             self._has_work_in_flight = True
         elif self._num_in_flight:
             self._hold_up(now_ns)
-            goes_on = self._rules.idles_between and self._rules.idle(now_ns)
-            self._idles_next = goes_on and self._has_work_in_flight
+            # Ranks that have stopped while the step was in flight do not idle behind it.
+            may_idle = self._rules.idles_between and self._rules.idle(now_ns)
+            self._idles_next = may_idle and self._has_work_in_flight
             return None
         elif not self._runs_without_work(now_ns):
             self._hold_up(now_ns)

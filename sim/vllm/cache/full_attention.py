@@ -50,9 +50,10 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
         return [blocks[:shortest] for blocks in found]
 
     def _find(self, kv: RequestBlocks, most: int) -> BlockIds:
-        """As the index finds them; a request that was refused is not looked up again in vain.
+        """The first cached blocks of a request, at most `most`.
 
-        What it has found may have been evicted since, at the most, and other tokens may be there.
+        A request that was refused finds the same blocks again, as long as none of them has been
+        evicted since: then no lookup is needed.
         """
         is_same = kv is self._settled and most == self._most
         if is_same and np.array_equal(self._pool.contents_of(self._found), self._contents):

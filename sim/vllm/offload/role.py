@@ -9,7 +9,8 @@ from sim.vllm.offload.connector import OffloadConnector
 from sim.vllm.offload.copies import Copies, CopyJob, StoreReports
 from sim.vllm.version_rules import VllmRules
 
-# After so many decisions in a row that read chunks and lead to nothing, the run ends.
+# The run ends with an error if more decisions in a row than these let chunks be read, while no step
+# is launched and no copy ends.
 _MOST_READS: Final = 1_000
 
 

@@ -69,7 +69,7 @@ class OffloadSettings:
         offload_prompt_only: chunks with output tokens are not stored.
         copy_ns_per_token: time to copy a token's KV, in either direction.
         sync_load_tokens: most tokens for whose loads a step waits.
-        tiers: what lies below CPU memory, in the order in which it is asked.
+        tiers: those below CPU memory, in the order in which vLLM asks them for a chunk.
     """
 
     num_chunks: int

@@ -15,10 +15,10 @@ from sim.vllm.offload.tier import SecondaryTier, TierJob
 
 
 class Tiers:
-    """At least one tier.
+    """All tiers below the CPU memory of one server; there is at least one.
 
     Attributes:
-        tiers: they, in the order in which they are asked.
+        tiers: in the order in which they are asked for a chunk.
     """
 
     def __init__(self, tiers: Sequence[SecondaryTier]) -> None:
@@ -28,7 +28,7 @@ class Tiers:
 
     @property
     def stores(self) -> list[Store]:
-        """That of each tier."""
+        """The store of each tier."""
         return [tier.store for tier in self.tiers]
 
     def use(self, stores: Sequence[Store]) -> None:

@@ -325,10 +325,10 @@ class HostTree(LowerTier):
             self._back_up(nodes)
 
     def may_drop(self, leaf: RadixNode) -> bool:
-        """Whether nothing below a node, or at it, is still needed in host memory (write-back).
+        """Whether no copy in host memory of a node, or of what follows it, is still needed.
 
-        Copies are while they are written to a store, and where a fetch begins. As in SGLang 0.5.23
-        (`drop_subtree_no_host` in unified_tree_core.py).
+        Under write-back a copy is needed while it is written to a store, and while a fetch begins
+        behind it. As in SGLang 0.5.23 (`drop_subtree_no_host` in unified_tree_core.py).
         """
         if self.storage is None:
             return True
