@@ -12,6 +12,8 @@ DYNAMO_1_4 = "Dynamo 1.4.2"
 DYNAMO_1_6 = "Dynamo 1.6.1"
 PYTHON_1_4 = PEERS / "dynamo-1.4.2" / "bin" / "python"
 PYTHON_1_6 = PEERS / "dynamo-1.6.1" / "bin" / "python"
+# How servers apart send KV, in both simulators.
+TRANSFER_GB_S, TRANSFER_BYTES_PER_TOKEN = 50.0, 131_072
 _SCRIPT_1_6 = REPOSITORY / "bench" / "dynamo_replay.py"
 
 
@@ -27,6 +29,10 @@ class DynamoReplay:
         policy: SGLang's schedule policy, `fcfs` or `lpm`.
         sglang: more settings of the SGLang engine.
         replicas: number of servers, which get requests in turn.
+        decode_replicas: servers apart: `replicas` are those that prefill, and these decode.
+        ranks: of each server, with data-parallel attention.
+        accepted: with drafts, the probability for each draft token that it is accepted if all
+            before it were.
         trace: requests as JSON lines; None: synthetic ones.
         trace_format, block_size: of the trace: its format's name, and tokens of a block id.
         lengths: of synthetic requests: prompt tokens, output tokens, number of requests.
@@ -42,6 +48,9 @@ class DynamoReplay:
     policy: str = "fcfs"
     sglang: Mapping[str, object] = field(default_factory=dict)
     replicas: int = 1
+    decode_replicas: int = 0
+    ranks: int = 1
+    accepted: tuple[float, ...] = ()
     trace: Path | None = None
     trace_format: str = "mooncake"
     block_size: int = 512
@@ -89,9 +98,11 @@ def command_1_6(replay: DynamoReplay) -> list[str]:
     if replay.family == "sglang":
         policy = "fifo" if replay.policy == "fcfs" else replay.policy
         engine["sglang"] = {**_sglang(replay), "schedule_policy": policy}
+    if replay.accepted:
+        engine |= {"aic_nextn": len(replay.accepted)}
+        engine |= {"aic_nextn_accept_rates": ",".join(map(str, replay.accepted))}
     call: dict[str, object] = {
-        "extra_engine_args": {"engine": engine},
-        "num_workers": replay.replicas,
+        **_servers(replay, engine),
         "router_mode": "round_robin",
         "replay_concurrency": replay.concurrency,
     }
@@ -102,6 +113,29 @@ def command_1_6(replay: DynamoReplay) -> list[str]:
         call |= {"trace_files": [str(replay.trace)], "trace_format": replay.trace_format}
         call |= {"trace_block_size": replay.block_size, "arrival_speedup_ratio": replay.pace}
     return [str(PYTHON_1_6), str(_SCRIPT_1_6), json.dumps(call)]
+
+
+def _servers(replay: DynamoReplay, engine: Mapping[str, object]) -> dict[str, object]:
+    """The servers of version 1.6.1 by the names of its arguments."""
+    if not replay.decode_replicas:
+        ranks = {} if replay.ranks == 1 else {"dp_size": replay.ranks}
+        return {
+            "extra_engine_args": {"engine": engine, **ranks},
+            "num_workers": replay.replicas,
+        }
+    transfers = {
+        "kv_transfer_bandwidth": TRANSFER_GB_S,
+        "kv_transfer_bytes_per_token": TRANSFER_BYTES_PER_TOKEN,
+    }
+    apart = {
+        f"{role}_engine_args": {"engine": {**engine, **transfers, "worker_type": role}}
+        for role in ("prefill", "decode")
+    }
+    numbers = {
+        "num_prefill_workers": replay.replicas,
+        "num_decode_workers": replay.decode_replicas,
+    }
+    return {**apart, **numbers}
 
 
 def _engine(replay: DynamoReplay) -> dict[str, object]:

@@ -19,7 +19,8 @@ from dynamo._core import (
 
 def main() -> None:
     call = json.loads(sys.argv[1])
-    call["extra_engine_args"] = _normalize_mocker_config(call["extra_engine_args"])
+    for name in [name for name in call if name.endswith("_engine_args")]:
+        call[name] = _normalize_mocker_config(call[name])
     replay = run_mocker_trace_replay if "trace_files" in call else run_mocker_synthetic_trace_replay
     json.dump(replay(**call).summary, sys.stdout)
 

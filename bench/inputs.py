@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.places import INPUTS, TRACE
 from sim.core.files import atomic_path
@@ -17,8 +17,7 @@ NUM_CHATS = 10_000
 _CHATS_PER_S = 20.0
 NUM_TURNS = 8_192
 _TURNS = 4
-_PREFIXES = 16
-_PREFIX_BLOCKS = 4
+NUM_AGENTS, AGENT_CALLS, AGENTS_AT_A_TIME = 240, 24, 24
 
 
 def conversation(trace: Path = TRACE) -> tuple[Path, int]:
@@ -53,22 +52,48 @@ def trace_rows(trace: Path = TRACE) -> Iterator[Row]:
             yield json.loads(line)
 
 
-def turns(folder: Path = INPUTS) -> Path:
-    """The conversations of cache-pressure.yaml for Dynamo: each row has what is new in a turn.
+class _Sessions(NamedTuple):
+    """What conversations are made of: tokens, blocks of tokens, and the time before a turn."""
 
-    Blocks have 128 tokens. A conversation begins with one of 16 prefixes.
-    """
+    num_turns: int
+    num_prefixes: int
+    prefix_blocks: int
+    new_blocks: int
+    block_tokens: int
+    answer_tokens: int
+    delay_ms: int = 0
+
+
+def turns(folder: Path = INPUTS) -> Path:
+    """The conversations of cache-pressure.yaml for Dynamo."""
+    shape = _Sessions(_TURNS, 16, 4, new_blocks=8, block_tokens=128, answer_tokens=128)
+    return _write_lines(folder / "turns.jsonl", _drawn_sessions(NUM_TURNS // _TURNS, shape))
+
+
+def agents(folder: Path = INPUTS) -> Path:
+    """The agents of agents.yaml for Dynamo."""
+    shape = _Sessions(
+        AGENT_CALLS, 4, 24, new_blocks=2, block_tokens=512, answer_tokens=256, delay_ms=4000
+    )
+    return _write_lines(folder / "agents.jsonl", _drawn_sessions(NUM_AGENTS, shape))
+
+
+def _drawn_sessions(number: int, shape: _Sessions) -> Iterator[Row]:
+    """What is new in each turn; a conversation begins with one of the prefixes."""
     draws = random.Random(1)
-    fresh = count(_PREFIXES * _PREFIX_BLOCKS)
-    rows: list[Row] = []
-    for conversation_id in range(NUM_TURNS // _TURNS):
-        first = draws.randrange(_PREFIXES) * _PREFIX_BLOCKS
-        prefix = list(range(first, first + _PREFIX_BLOCKS))
-        for turn in range(_TURNS):
-            ids = [*(prefix if turn == 0 else ()), *(next(fresh) for _ in range(8))]
-            row = {"session_id": str(conversation_id), "hash_ids": ids, "output_length": 128}
-            rows.append({**row, "input_length": 128 * len(ids), "delay": 0 if turn else None})
-    return _write_lines(folder / "turns.jsonl", rows)
+    fresh = count(shape.num_prefixes * shape.prefix_blocks)
+    for session in range(number):
+        first = draws.randrange(shape.num_prefixes) * shape.prefix_blocks
+        prefix = range(first, first + shape.prefix_blocks)
+        for turn in range(shape.num_turns):
+            ids = [*(prefix if turn == 0 else ()), *(next(fresh) for _ in range(shape.new_blocks))]
+            yield {
+                "session_id": str(session),
+                "hash_ids": ids,
+                "output_length": shape.answer_tokens,
+                "input_length": shape.block_tokens * len(ids),
+                "delay": shape.delay_ms if turn else None,
+            }
 
 
 def chats(folder: Path = INPUTS) -> tuple[Path, Path]:

@@ -20,10 +20,13 @@ from bench.process import use_one_core
 from bench.races import (
     STEP_TIMES,
     Race,
+    agents_race,
     aisimulate_races,
     chats_race,
     conversation_races,
+    drafts_race,
     million_race,
+    server_races,
     start_up_race,
 )
 from bench.results import markdown_table, save
@@ -80,9 +83,13 @@ def _races(trace: Path, *, million: bool) -> Iterator[Race]:
     if trace.exists():
         path, num_requests = inputs.conversation(trace)
         yield from conversation_races(path, num_requests, _step_times("mooncake"))
+        yield from server_races(path, num_requests, _step_times("mooncake"))
     else:
         sys.stderr.write(f"bench: the work on Mooncake's trace is left out: there is no {trace}\n")
-    yield from aisimulate_races(inputs.turns(), _step_times("dense-vllm"))
+    b200 = _step_times("dense-vllm")
+    yield from aisimulate_races(inputs.turns(), b200)
+    yield drafts_race(b200)
+    yield agents_race(inputs.agents(), _step_times("mooncake"))
     _, theirs = inputs.chats()
     yield chats_race(theirs)
     yield start_up_race()

@@ -1,12 +1,21 @@
 """The races against other simulators: the work, our command for it, and the peers'."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench import commands
-from bench.dynamo_commands import DYNAMO_1_4, DYNAMO_1_6, DynamoReplay, command_1_4, command_1_6
-from bench.inputs import NUM_CHATS, NUM_TURNS
+from bench.dynamo_commands import (
+    DYNAMO_1_4,
+    DYNAMO_1_6,
+    TRANSFER_BYTES_PER_TOKEN,
+    TRANSFER_GB_S,
+    DynamoReplay,
+    command_1_4,
+    command_1_6,
+)
+from bench.inputs import AGENT_CALLS, AGENTS_AT_A_TIME, NUM_AGENTS, NUM_CHATS, NUM_TURNS
 from bench.places import OUT, REPOSITORY
 
 SCHED_SIM = "sched-sim 0.2.1"
@@ -54,6 +63,11 @@ def _race(work: str, num_requests: int, ours: list[str], replay: DynamoReplay) -
     return Race(work, num_requests, ours, theirs)
 
 
+def _race_1_6(work: str, num_requests: int, ours: list[str], replay: DynamoReplay) -> Race:
+    """A race against version 1.6.1 alone."""
+    return Race(work, num_requests, ours, {DYNAMO_1_6: command_1_6(replay)})
+
+
 def conversation_races(trace: Path, num_requests: int, step_times: Path) -> list[Race]:
     """Mooncake's conversation trace."""
 
@@ -87,6 +101,74 @@ def conversation_races(trace: Path, num_requests: int, step_times: Path) -> list
         race("arrivals x 4, 1 replica, fcfs", pace=4),
         race("arrivals x 4, 1 replica, lpm", pace=4, policy="lpm"),
     ]
+
+
+def server_races(trace: Path, num_requests: int, step_times: Path) -> list[Race]:
+    """Mooncake's conversation trace on servers apart, and on a server of several ranks."""
+    replay = DynamoReplay(
+        step_times=step_times,
+        page_size=64,
+        pool_tokens=819_200,
+        slots=4096,
+        replicas=4,
+        trace=trace,
+    )
+    apart = {
+        role: {"role": role, "replicas": 4, "router": "round-robin"}
+        for role in ("prefill", "decode")
+    }
+    transfer = {"bandwidth_gb_s": TRANSFER_GB_S, "bytes_per_token": TRANSFER_BYTES_PER_TOKEN}
+    sets = f"pools={json.dumps(apart)}", f"transfer={json.dumps(transfer)}"
+    path = f"workload.path={trace}"
+    return [
+        _race_1_6(
+            "Mooncake, 4 prefill and 4 decode servers",
+            num_requests,
+            commands.ours("mooncake.yaml", path, *sets),
+            replace(replay, decode_replicas=4),
+        ),
+        _race_1_6(
+            "Mooncake, 1 server of 4 ranks",
+            num_requests,
+            commands.ours("mooncake.yaml", path, "latency.dp=4"),
+            replace(replay, replicas=1, ranks=4),
+        ),
+    ]
+
+
+def drafts_race(step_times: Path) -> Race:
+    """Long decode with three draft tokens."""
+    replay = DynamoReplay(
+        step_times=step_times,
+        page_size=1,
+        pool_tokens=1_048_576,
+        slots=256,
+        lengths=(1024, 2048, 4_096),
+        concurrency=128,
+        accepted=(0.8, 0.6, 0.4),
+    )
+    drafts = (
+        "scheduler.speculative_algorithm=EAGLE",
+        f"scheduler.speculative_num_steps={len(replay.accepted)}",
+        f"acceptance={json.dumps({'by_position': replay.accepted})}",
+    )
+    ours = commands.ours("long-decode.yaml", *drafts)
+    return _race_1_6("long decode, SGLang, 3 draft tokens", replay.lengths[2], ours, replay)
+
+
+def agents_race(trace: Path, step_times: Path) -> Race:
+    """Agents whose prompts grow with each call."""
+    replay = DynamoReplay(
+        step_times=step_times,
+        page_size=64,
+        pool_tokens=819_200,
+        slots=4096,
+        trace=trace,
+        trace_format="mooncake-delta",
+        concurrency=AGENTS_AT_A_TIME,
+    )
+    work = f"{NUM_AGENTS} agents, {AGENT_CALLS} calls each"
+    return _race_1_6(work, NUM_AGENTS * AGENT_CALLS, commands.ours("agents.yaml"), replay)
 
 
 def aisimulate_races(conversations: Path, step_times: Path) -> list[Race]:

@@ -10,7 +10,9 @@ from itertools import accumulate
 from operator import mul
 from typing import Final
 
-from sim.core.tokens import GOLDEN_RATIO, mixed
+import numpy as np
+
+from sim.core.tokens import GOLDEN_RATIO, finalise, mixed
 
 _MASK = (1 << 64) - 1
 # The salts make the draws independent of each other, and of the token ids, which come from the same
@@ -18,6 +20,9 @@ _MASK = (1 << 64) - 1
 _ACCEPTED_SALT = 0xD1B54A32D192ED03
 _PROPOSED_SALT = 0x8CB92BA72F3D8DD7
 _ONE = float(1 << 53)
+# Places of an output that are drawn together, a power of two, and how many such pieces are kept.
+_PIECE = 256
+_KEPT_PIECES = 1 << 13
 
 
 class Acceptance:
@@ -52,35 +57,54 @@ class AcceptanceByPosition(Acceptance):
         `proposed_shares` are the shares of places at which 0, 1, 2, ... tokens are drafted; empty:
         at each place, as many as the server asks for.
         """
-        # The probability that at least i + 1 tokens are accepted.
-        self._at_least: Final = list(accumulate(probabilities, mul))
-        # The probability that at most i tokens are drafted.
-        self._at_most: Final = list(accumulate(proposed_shares))
+        self._num_probabilities: Final = len(probabilities)
+        # The probabilities that at least i + 1 tokens are accepted, the smallest first.
+        at_least = list(accumulate(probabilities, mul))
+        self._rejected: Final = _Draws(_ACCEPTED_SALT, at_least[::-1])
+        # The probabilities that at most i tokens are drafted.
+        at_most = list(accumulate(proposed_shares))
+        self._proposed: Final = _Draws(_PROPOSED_SALT, at_most) if at_most else None
 
     def num_proposed(self, rid: str, seed: int, place: int, most: int) -> int:
-        if not self._at_most:
+        if self._proposed is None:
             return most
-        drawn = _drawn(seed, place, _PROPOSED_SALT)
-        num_proposed = 0
-        for at_most in self._at_most[:most]:
-            if drawn < at_most:
-                break
-            num_proposed += 1
-        return num_proposed
+        return min(self._proposed.num_reached(seed, place), most)
 
     def num_accepted(self, rid: str, seed: int, place: int, most: int) -> int:
-        drawn = _drawn(seed, place, _ACCEPTED_SALT)
-        num_accepted = 0
-        for at_least in self._at_least[:most]:
-            if drawn >= at_least:
-                break
-            num_accepted += 1
-        return num_accepted
+        return min(self._num_probabilities - self._rejected.num_reached(seed, place), most)
 
 
-def _drawn(seed: int, place: int, salt: int) -> float:
-    """A number from 0 to below 1 for a place in an output."""
-    return (mixed((((seed << 32 | place) ^ salt) + GOLDEN_RATIO) & _MASK) >> 11) / _ONE
+class _Draws:
+    """A number from 0 to below 1 for each place in each output.
+
+    The places of an output are drawn 256 at a time, which takes a tenth of the time that one takes
+    by itself.
+    """
+
+    def __init__(self, salt: int, limits: Sequence[float]) -> None:
+        """Draws with different salts are independent. `limits` are at most 255, the smallest first.
+        """
+        self._salt: Final = np.uint64(salt)
+        self._limits: Final = np.array(limits, dtype=np.float64)
+        # By seed and number of the piece: what `num_reached` returns for each of its places.
+        self._pieces: Final = dict[int, bytes]()
+
+    def num_reached(self, seed: int, place: int) -> int:
+        """How many of the limits the number of this place is equal to or above."""
+        first = seed << 32 | place & -_PIECE
+        piece = self._pieces.get(first)
+        if piece is None:
+            if len(self._pieces) == _KEPT_PIECES:
+                self._pieces.clear()
+            piece = self._pieces[first] = self._drawn(first & _MASK)
+        return piece[place % _PIECE]
+
+    def _drawn(self, first: int) -> bytes:
+        mixed_places = np.arange(_PIECE, dtype=np.uint64) + np.uint64(first)
+        mixed_places ^= self._salt
+        mixed_places += np.uint64(GOLDEN_RATIO)
+        drawn = (finalise(mixed_places) >> np.uint64(11)) / _ONE
+        return self._limits.searchsorted(drawn, side="right").astype(np.uint8).tobytes()
 
 
 class RecordedAcceptance(Acceptance):

@@ -71,11 +71,21 @@ class RowClock(TokenClock):
         for gap_ns, count in gaps_ns.items():
             self._add(gap_ns, count, now_ns)
 
-    def tokens(self, request: Request, num_tokens: int, now_ns: int) -> None:
-        """A request got several tokens at once: between them are gaps of 0."""
-        self.single_token(request, now_ns)
-        if num_tokens > 1:
-            self._add(0, num_tokens - 1, now_ns)
+    def tick_unevenly(
+        self, rows: Iterable[Request], num_tokens: Iterable[int], now_ns: int
+    ) -> None:
+        """Each of these requests got its number of tokens at once: between them are gaps of 0."""
+        gaps_ns = {0: 0}
+        for request, number in zip(rows, num_tokens, strict=True):
+            if request.last_token_ns != NEVER_NS:
+                gap_ns = now_ns - request.last_token_ns
+                gaps_ns[gap_ns] = gaps_ns.get(gap_ns, 0) + 1
+            if number > 1:
+                gaps_ns[0] += number - 1
+            request.last_token_ns = now_ns
+        for gap_ns, count in gaps_ns.items():
+            if count:
+                self._add(gap_ns, count, now_ns)
 
 
 class RowResults(Results):
@@ -143,7 +153,9 @@ class RowResults(Results):
             )
             if role.keeps_prompts:
                 role.prompt_computed(request, now_ns, records)
-            elif not (self._give(request, 1, now_ns) or request.rid in ended):
+                continue
+            self._row_clock.single_token(request, now_ns)
+            if not (self._give(request, 1, now_ns) or request.rid in ended):
                 scheduler.prefill_computed(request)
             elif scheduler.ends_in_batch_order:
                 records.append(self.engine.finish(request, now_ns))
@@ -154,7 +166,7 @@ class RowResults(Results):
     def _take_decode(
         self, launch: RowLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
     ) -> list[Request]:
-        finishing = []
+        finishing, rows, given = list[Request](), list[Request](), list[int]()
         num_proposed = output.num_proposed[len(launch.prefill) :]
         for request, num_drafts, num_sampled, proposed in zip(
             launch.decode, launch.drafts, output.num_sampled, num_proposed, strict=True
@@ -173,15 +185,17 @@ class RowResults(Results):
                 num_kept=num_kept,
                 num_proposed=proposed,
             )
+            rows.append(request)
+            given.append(num_kept)
             if self._give(request, num_kept, now_ns) or request.rid in ended:
                 finishing.append(request)
+        self._row_clock.tick_unevenly(rows, given, now_ns)
         return finishing
 
     def _give(self, request: Request, num_kept: int, now_ns: int) -> bool:
         """Give a row its tokens; returns whether it is at its limit."""
         if request.first_token_ns == NEVER_NS:
             request.first_token_ns = now_ns
-        self._row_clock.tokens(request, num_kept, now_ns)
         request.num_generated += num_kept
         return request.num_generated >= request.max_new_tokens
 

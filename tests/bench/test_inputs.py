@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bench.inputs import NUM_CHATS, NUM_TURNS, chats, renamed_blocks, turns
+from bench.inputs import NUM_CHATS, agents, chats, renamed_blocks, turns
 from bench.places import SCENARIOS
 from bench.step_times import step_time_table
 from sim.core.batch import ForwardMode
@@ -29,17 +29,21 @@ def test_chats_both_files_have_the_same_requests(tmp_path):
     assert rows.prompts.num_tokens.tolist() == [other["prompt_tokens"] for other in others]
 
 
-def test_turns_are_as_long_as_those_of_the_scenario(tmp_path):
+@pytest.mark.parametrize(
+    ("write", "block", "name"), [(turns, 128, "cache-pressure"), (agents, 512, "agents")]
+)
+def test_conversations_are_as_long_as_those_of_the_scenario(tmp_path, write, block, name):
     """Prompts of every conversation, and the tokens that all of them have in common at most."""
-    path = turns(tmp_path)
-    theirs = read_mooncake(path, limit=None, block_size=128)
-    scenario = load_scenario(SCENARIOS / "cache-pressure.yaml", [])
-    assert len(theirs.output_tokens) == NUM_TURNS
-    new = [row["input_length"] for row in map(json.loads, path.read_text().splitlines())]
-    workload = scenario.scenario.workload
+    path = write(tmp_path)
+    theirs = read_mooncake(path, limit=None, block_size=block)
+    workload = load_scenario(SCENARIOS / f"{name}.yaml", []).scenario.workload
     assert isinstance(workload, SessionsConfig)
-    user = workload.user_tokens.value
-    assert new == [user + workload.system_prompts.tokens, user, user, user] * workload.sessions
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    user, later = workload.user_tokens.value, workload.turns.value - 1
+    first = user + workload.system_prompts.tokens
+    assert [row["input_length"] for row in rows] == [first, *[user] * later] * workload.sessions
+    think_ms = 1000 * workload.think_s.value
+    assert [row["delay"] for row in rows] == [None, *[think_ms] * later] * workload.sessions
     assert set(theirs.output_tokens) == {workload.output_tokens.value}
 
 

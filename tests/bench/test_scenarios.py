@@ -8,7 +8,7 @@ import pytest
 
 from bench.axes import axes
 from bench.places import SCENARIOS
-from bench.races import STEP_TIMES, aisimulate_races
+from bench.races import STEP_TIMES, agents_race, aisimulate_races, drafts_race, server_races
 from bench.rules import comparisons
 from bench.scaling import measure_growth
 from sim.latency.config import LinearLatencyConfig
@@ -92,3 +92,38 @@ def test_races_give_all_simulators_the_same_settings():
             assert call["output_tokens"] == workload.output_tokens.value
         else:
             assert race.num_requests == workload.sessions * workload.turns.value
+
+
+def scenario_and_call(race):
+    """Our scenario, and the arguments that Dynamo 1.6.1 is called with."""
+    (newer,) = race.theirs.values()
+    return load_scenario(Path(race.ours[2]), race.ours[4::2]), json.loads(newer[-1])
+
+
+def test_races_of_features_have_the_same_servers(tmp_path):
+    """Servers apart and their links, ranks, drafts, and agents at a time."""
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 9, "output_length": 2, "hash_ids": [1]}\n')
+    times = Path("times.npz")
+    apart, ranks = (scenario_and_call(race) for race in server_races(trace, 1, times))
+    loaded, call = apart
+    for role in ("prefill", "decode"):
+        engine = call[f"{role}_engine_args"]["engine"]
+        assert engine["worker_type"] == role
+        assert call[f"num_{role}_workers"] == loaded.pools[role].scenario.replicas
+        assert engine["kv_transfer_bandwidth"] == loaded.scenario.transfer.bandwidth_gb_s
+        assert engine["kv_transfer_bytes_per_token"] == loaded.scenario.transfer.bytes_per_token
+    loaded, call = ranks
+    assert call["extra_engine_args"]["dp_size"] == loaded.scenario.latency.dp == 4
+
+    loaded, call = scenario_and_call(drafts_race(times))
+    engine = call["extra_engine_args"]["engine"]
+    assert engine["aic_nextn"] == loaded.scenario.scheduler.speculative_num_steps
+    rates = [float(rate) for rate in engine["aic_nextn_accept_rates"].split(",")]
+    assert rates == [*loaded.scenario.acceptance.by_position]
+
+    race = agents_race(Path("agents.jsonl"), times)
+    loaded, call = scenario_and_call(race)
+    workload = loaded.scenario.workload
+    assert call["replay_concurrency"] == workload.clients
+    assert race.num_requests == workload.sessions * workload.turns.value

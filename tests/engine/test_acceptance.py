@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oracle import draws
 from sim.engine.acceptance import AcceptanceByPosition, RecordedAcceptance, probability_for
 
 PLACES = range(1, 4001)
@@ -16,6 +17,23 @@ def test_shares_of_accepted_tokens_are_the_probabilities():
     assert sum(count >= 1 for count in counts) / len(counts) == pytest.approx(0.8, abs=0.02)
     assert sum(count >= 2 for count in counts) / len(counts) == pytest.approx(0.4, abs=0.02)
     assert max(counts) == 2
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.3, 0.7, 0.95, 1.0]), min_size=1, max_size=6),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 10**6),
+)
+def test_draws_are_those_of_the_oracles(probabilities, seed, place):
+    """They draw one place at a time, with Python's whole numbers."""
+    most = len(probabilities)
+    proposed = [1 / (1 + most)] * (1 + most)
+    acceptance = AcceptanceByPosition(probabilities, proposed)
+    drafts = {"by_position": probabilities, "proposed": proposed}
+    accepted = draws.num_accepted({"speculation": drafts}, seed, place, most)
+    assert acceptance.num_accepted("r", seed, place, most) == accepted
+    found = draws.num_proposed({"speculation": drafts}, seed, place)
+    assert acceptance.num_proposed("r", seed, place, most) == found
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.integers(0, 99), st.integers(1, 99))
