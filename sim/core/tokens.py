@@ -123,6 +123,10 @@ class SegmentPrompt:
         self._num_tokens = 0
         for _, num_tokens in segments:
             self._num_tokens += num_tokens
+        # The segment that was asked for last, and where it begins: a prompt is looked up from its
+        # beginning on, and a conversation's has a segment for each message.
+        self._number = 0
+        self._start = 0
 
     def __repr__(self) -> str:
         return f"SegmentPrompt({self.segments})"
@@ -146,10 +150,18 @@ class SegmentPrompt:
         return stream_token_id(seed, place)
 
     def stream_at(self, index: int) -> Place:
-        for seed, num_tokens in self.segments:
-            if index < num_tokens:
-                return seed & 0xFFFFFFFF, index, num_tokens - index
-            index -= num_tokens
+        number, start = self._number, self._start
+        if index < start:
+            number = start = 0
+        segments = self.segments
+        while number < len(segments):
+            seed, num_tokens = segments[number]
+            place = index - start
+            if place < num_tokens:
+                self._number, self._start = number, start
+                return seed & 0xFFFFFFFF, place, num_tokens - place
+            start += num_tokens
+            number += 1
         raise IndexError(index)
 
 
