@@ -11,6 +11,7 @@ from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import transfer_config, transfer_params
 from oracle.vllm.offload import add_settings, keep_order, tiers_of
+from oracle.vllm.simple import is_simple, num_host_blocks
 from oracle.vllm.together import transfer_times_ns, workers_of
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,
@@ -339,8 +340,13 @@ class Oracle:
             "running": [request.request_id for request in scheduler.running],
             "free_blocks": pool.get_num_free_blocks(),
             "cached_blocks": sum(block.block_hash is not None for block in pool.blocks),
-            **({} if self.tiers is None else {"host_chunks": self.tiers.num_chunks}),
+            **self._host_state(),
         }
+
+    def _host_state(self) -> Line:
+        if is_simple(self.config):
+            return {"host_chunks": num_host_blocks(self.scheduler)}
+        return {} if self.tiers is None else {"host_chunks": self.tiers.num_chunks}
 
     def _step_ns(self, rows: list[list[Any]]) -> int:
         """The time of a step. A row is a decode row if an earlier step finished its prompt."""

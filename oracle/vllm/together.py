@@ -16,6 +16,7 @@ from oracle.vllm.handover import Workers
 from oracle.vllm.load import has_limits
 from oracle.vllm.offload import OffloadWorkers
 from oracle.vllm.offload_old import OldWorkers
+from oracle.vllm.simple import SimpleWorkers, is_simple
 
 Config = dict[str, Any]
 
@@ -58,6 +59,8 @@ def workers_of(config: Config) -> Any:
     """What stands in for the workers of a case's server."""
     if "offload" not in config:
         return Workers(config)
+    if is_simple(config):
+        return SimpleWorkers(config)
     if not has_limits(config["version"]):
         return OldWorkers(config)
     return MultiWorkers(config) if "role" in config else OffloadWorkers(config)

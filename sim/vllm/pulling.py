@@ -248,7 +248,7 @@ class Polling(Role):
             return 0
         waited_ns, ended = self.offload.work(now_ns, self.engine.requests, launches=launches)
         for job in ended:
-            self._polls.note(Seen(job.request.rid, is_lost=False, job=job))
+            self._polls.note(Seen(job.rid, is_lost=False, job=job))
         return waited_ns
 
     def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:

@@ -10,9 +10,15 @@ from sim.core.units import NS_PER_S
 from sim.engine.server_config import BOTH, DECODE
 from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
-from sim.vllm.cache.single_type_manager import MAMBA, WINDOW
+from sim.vllm.cache.single_type_manager import FULL, MAMBA, WINDOW
 from sim.vllm.config import VllmConfig
-from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings, TierSettings
+from sim.vllm.offload.settings import (
+    SIMPLE,
+    EvictionPolicy,
+    OffloadConnectorName,
+    OffloadSettings,
+    TierSettings,
+)
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
 from sim.vllm.section.groups import KVCacheGroup, block_bytes
 from sim.vllm.section.speculation import SpeculativeConfig
@@ -28,17 +34,25 @@ _SIZE, _KEYS, _GROUPS = "kv_offloading_size", "kv_offloading", "kv_cache_groups"
 _INTERVAL = "prefix_cache_retention_interval"
 _BUDGETS = "sync_load_budget_bytes", "sync_load_budget_tokens"
 _BYTES_PER_GIB = 1 << 30
+# What only OffloadingConnector has.
+_OF_CHUNKS = (
+    "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only", *_BUDGETS,
+    "secondary_tiers",
+)  # fmt: skip
 # A chunk in CPU memory fills whole pages (`SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT`).
 _ALIGNMENT = 4096
 _BANDWIDTH_GB_S = 50.0
 
 
 class KvOffloading(StrictModel):
-    """What `kv_connector_extra_config` sets of vLLM's OffloadingConnector, and how fast copies are.
+    """What `kv_connector_extra_config` sets of vLLM's connector, and how fast copies are.
 
     docs/explanation/offloading.md explains the rules.
     """
 
+    kv_connector: OffloadConnectorName = "OffloadingConnector"
+    """Which of vLLM's two connectors for CPU memory. `SimpleCPUOffloadConnector` has of the keys
+    below only the size, `lazy_offload` and the speed."""
     capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None
     """Size of CPU memory for KV, in place of `kv_offloading_size`. Each rank has as much. Unit:
     tokens."""
@@ -63,11 +77,25 @@ class KvOffloading(StrictModel):
     """What lies below CPU memory: chunks are written to all of these tiers, and come back through
     CPU memory from the first one that has them. Needs the scenario's `store`, or one of each tier.
     Without it: nothing."""
+    lazy_offload: bool = False
+    """With `SimpleCPUOffloadConnector`: blocks are stored when they are about to leave the GPU.
+    Without it: as soon as they are computed."""
     load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
     """Speed of copies, in each direction, in bytes. Needs the scenario's `model`. 50, about that of
     a PCIe 5.0 x16 link, if neither this nor `load_tokens_per_s` is given. Unit: GB/s."""
     load_tokens_per_s: Annotated[float, Field(ge=1, le=10**12)] | None = None
     """The same speed in tokens. Unit: tokens/s."""
+
+    @model_validator(mode="after")
+    def _check_connector(self) -> Self:
+        is_simple = self.kv_connector == SIMPLE
+        if self.lazy_offload and not is_simple:
+            reason = f"{self.kv_connector} has no lazy_offload: set kv_connector to {SIMPLE}"
+            raise KeysError(reason, "lazy_offload")
+        for key in _OF_CHUNKS if is_simple else ():
+            if key in self.model_fields_set:
+                raise KeysError(f"{SIMPLE} has no {key}", key, "kv_connector")
+        return self
 
     @model_validator(mode="after")
     def _check_speed(self) -> Self:
@@ -143,9 +171,32 @@ def check_offloading(section: OffloadKeys) -> None:
     if not rules.offloads:
         reason = f"{given} of vLLM {section.version} is not simulated"
         raise KeysError(reason, given, "version")
+    is_simple = _is_simple(section)
     if not rules.offloads_parts:
+        if is_simple:
+            reason = f"{SIMPLE} of vLLM {section.version} is not simulated"
+            raise KeysError(reason, _KEYS, "version")
         _check_old(section, given)
+    if is_simple:
+        _check_simple_groups(section)
     _check_groups(section, given)
+
+
+def _is_simple(section: OffloadKeys) -> bool:
+    return section.kv_offloading is not None and section.kv_offloading.kv_connector == SIMPLE
+
+
+def _check_simple_groups(section: OffloadKeys) -> None:
+    """Refuse groups with which vLLM does not start: some layers must have full attention."""
+    groups = section.kv_cache_groups
+    if isinstance(groups, list) and section.enable_prefix_caching:
+        if all(group.kind != FULL for group in groups):
+            raise KeysError(
+                f"{SIMPLE} needs a group of kind {FULL} (SimpleCPUOffloadScheduler of"
+                " v1/simple_kv_offload/manager.py)",
+                _KEYS,
+                _GROUPS,
+            )
 
 
 def _check_old(section: OffloadKeys, given: str) -> None:
@@ -172,6 +223,8 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
         reason = f"{given} with drafts of method {drafts.method} is not simulated with {_GROUPS}"
         raise KeysError(reason, given, _GROUPS, "speculative_config")
     kinds = [WINDOW] if groups == "model" else [group.kind for group in groups]
+    if _is_simple(section):
+        return
     if MAMBA in kinds and not section.enable_prefix_caching:
         raise KeysError(
             f"{given} with kind {MAMBA} needs enable_prefix_caching (build_offloading_config of"
@@ -212,6 +265,9 @@ def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
     where = f"is not simulated with {_KEYS} on servers of role {role}"
     if not VERSIONS[section.version].offloads_parts:
         raise InputError(f"{section.version} {where}", key=("scheduler", "version"))
+    if _is_simple(section):
+        reason = f"{SIMPLE} is not simulated on servers of role {role}"
+        raise InputError(reason, key=("scheduler", _KEYS, "kv_connector"))
     if role == DECODE and section.kv_load_failure_policy != "fail":
         # A request whose KV was lost counts the blocks that it lacks against a load of its own, and
         # may wait until a client gives up (`_inflight_prefill_reserved_blocks`).
@@ -230,6 +286,8 @@ def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:
         return "speculative_config", reason
     if keys is not None and keys.tiers:
         return _KEYS, "the real runner keeps no KV below CPU memory"
+    if _is_simple(section):
+        return _KEYS, f"the real runner has no {SIMPLE}"
     return None
 
 
@@ -281,12 +339,13 @@ def offload_settings(
     num_chunks = (keys.capacity_tokens or 0) // chunk_tokens
     chunk_bytes = 0
     if model is not None and (size is not None or has_pressure):
-        chunk_bytes = bytes_per_token(section, model, tp) * chunk_tokens
-        if rules.shares_latents:
-            chunk_bytes = -(-chunk_bytes // _ALIGNMENT) * _ALIGNMENT
+        chunk_bytes = _chunk_bytes(section, model, tp, keys)
     if size is not None:
         num_chunks = int(size * _BYTES_PER_GIB) // chunk_bytes
-    if not num_chunks:
+    if _is_simple(section):
+        # vLLM never uses the first block of a pool.
+        num_chunks = max(num_chunks, 1) - 1
+    elif not num_chunks:
         key = _SIZE if size is not None else _KEYS
         reason = f"has no room for a chunk of {chunk_tokens} tokens"
         raise InputError(reason, key=("scheduler", key))
@@ -301,6 +360,8 @@ def offload_settings(
         num_groups = sum(group.count for group in _groups(section)) or 1
         sync_tokens = sync_bytes // (_bytes_on_gpu(section, model, tp) * num_groups)
     return OffloadSettings(
+        connector=keys.kv_connector,
+        lazy_offload=keys.lazy_offload,
         num_chunks=num_chunks,
         blocks_per_chunk=keys.blocks_per_chunk,
         eviction_policy=keys.eviction_policy,
@@ -310,6 +371,20 @@ def offload_settings(
         sync_load_tokens=sync_tokens,
         tiers=_tiers(section, keys, chunk_bytes, model, tp),
     )
+
+
+def _chunk_bytes(
+    section: OffloadKeys, model: "ModelShape", tp: int, keys: KvOffloading
+) -> int:
+    """Bytes of a chunk in CPU memory, the parts of all GPUs."""
+    chunk_tokens = keys.blocks_per_chunk * section.block_size
+    if _is_simple(section):
+        # Each GPU has its part of the memory (`SimpleCPUOffloadConnector`, `_derive_cpu_config`).
+        return _bytes_on_gpu(section, model, tp) * chunk_tokens * tp
+    chunk_bytes = bytes_per_token(section, model, tp) * chunk_tokens
+    if VERSIONS[section.version].shares_latents:
+        chunk_bytes = -(-chunk_bytes // _ALIGNMENT) * _ALIGNMENT
+    return chunk_bytes
 
 
 def _tiers(
