@@ -11,7 +11,7 @@ from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import transfer_config, transfer_params
 from oracle.vllm.offload import add_settings, keep_order, tiers_of
-from oracle.vllm.simple import is_simple, num_host_blocks
+from oracle.vllm.simple import is_simple, note_scans, num_host_blocks
 from oracle.vllm.together import transfer_times_ns, workers_of
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,
@@ -152,6 +152,8 @@ class Oracle:
         )
         if offloads:
             keep_order(self.scheduler)
+        if is_simple(config):
+            note_scans(self.scheduler, self._note_scan)
         if self.tiers is not None:
             self.tiers.attach(self.scheduler)
         note_preemptions(self.scheduler, lambda _by, victim: self.preempted.append(victim))
@@ -342,6 +344,10 @@ class Oracle:
             "cached_blocks": sum(block.block_hash is not None for block in pool.blocks),
             **self._host_state(),
         }
+
+    def _note_scan(self) -> None:
+        """The decision has looked at free blocks that it had not seen: so the next one may."""
+        self.made_progress = True
 
     def _host_state(self) -> Line:
         if is_simple(self.config):

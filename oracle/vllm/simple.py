@@ -6,6 +6,7 @@ as its blocks take. A load begins when it is given, a store when the steps launc
 ended.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,29 @@ def simple_config(config: Config) -> Config:
             "lazy_offload": offload["lazy_offload"],
         },
     }
+
+
+def note_scans(scheduler: Any, note: Callable[[], None]) -> None:
+    """Let `note` hear of each decision whose look at the free blocks, with `lazy_offload`, moved on.
+
+    The engine decides again at once then.
+    """
+    manager = scheduler.connector.scheduler_manager
+    if manager is None:
+        return
+    build = manager._prepare_lazy_store_specs
+
+    def look() -> Any:
+        pool, before = manager._gpu_block_pool, manager._cursor
+        if before is not None and before.ref_cnt > 0:
+            before = None
+        is_last = next(iter(pool.free_block_queue.iter_blocks_after(before)), None) is None
+        has_room = manager.cpu_block_pool.get_num_free_blocks() > 0
+        if has_room and not is_last:
+            note()
+        return build()
+
+    manager._prepare_lazy_store_specs = look
 
 
 def num_host_blocks(scheduler: Any) -> int:

@@ -64,6 +64,11 @@ class CopyingConnector(Connector):
         """The next decision has something to do, as requests have ended since the last one."""
         raise NotImplementedError
 
+    @property
+    def has_more(self) -> bool:
+        """A decision right after the latest one may store more."""
+        return False
+
     # ---- the role ------------------------------------------------------------------------------
 
     def arrived(self, request: VllmRequest) -> None:

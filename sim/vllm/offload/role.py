@@ -34,6 +34,8 @@ class Offload:
         self._has_read = False
         # Such decisions in a row, while no step was launched and no copy has ended.
         self._num_reads = 0
+        # The server has requests, or copies that have not ended.
+        self._has_turn = False
         # When the steps that were launched end.
         self._device_free_ns = 0
 
@@ -50,7 +52,10 @@ class Offload:
         A server that launches nothing decides all the time. So a prompt for which CPU memory has no
         room finds out at once, and is computed, and its chunks do not push each other out for ever.
         """
-        return self.copies.has_unsubmitted or self.connector.has_ended or self._has_read
+        has_more = self._has_turn and self.connector.has_more
+        return (
+            self.copies.has_unsubmitted or self.connector.has_ended or self._has_read or has_more
+        )
 
     def next_ns(self, *, has_requests: bool) -> int | None:
         """When something may have ended that a server looks at although it launches nothing."""
@@ -90,6 +95,7 @@ class Offload:
             self._reports.decided(copied.stores)
             ended = self._reports.told(ended, copied.over, begins_ns)
             self.goes_on = bool(copied.over)
+        self._has_turn = self.goes_on or bool(requests)
         return begins_ns - now_ns, ended
 
     def ended(self, jobs: list[CopyJob], now_ns: int) -> list[str]:

@@ -22,6 +22,7 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.offload.copies import CopyJob
 from sim.vllm.offload.copying import CopyingConnector
 from sim.vllm.offload.host_blocks import HostBlocks
+from sim.vllm.offload.lazy import FreeBlockScan, blocks_of_a_step
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest, block_ids
 from sim.vllm.scheduler.connector import Connector
@@ -80,8 +81,16 @@ class SimpleConnector(CopyingConnector):
         self._left: list[tuple[list[int], list[int]]] = []
         # Admissions before the decision at hand.
         self._num_admissions = 0
+        # With `lazy_offload`; whether a request has ended since the last decision; and requests.
+        self._scan: FreeBlockScan | None = None
+        self._has_freed = False
+        self._num_requests = 0
         memory.count_host_tokens = self.num_host_tokens
-        memory.hand_over_states()
+        if settings.lazy_offload:
+            num_blocks = blocks_of_a_step(groups, config.max_num_batched_tokens, self._block_size)
+            self._scan = FreeBlockScan(memory.pool, self.host, num_blocks)
+        else:
+            memory.hand_over_states()
 
     def num_host_tokens(self) -> int:
         """Tokens in CPU memory, those that are being written included."""
@@ -96,7 +105,20 @@ class SimpleConnector(CopyingConnector):
 
     @property
     def has_ended(self) -> bool:
-        return bool(self._left)
+        return bool(self._left) or self._has_freed
+
+    @property
+    def has_more(self) -> bool:
+        return self._scan is not None and self._scan.has_moved
+
+    @property
+    def _has_turn(self) -> bool:
+        """Whether vLLM decides: an idle server does not, and looks at no free blocks."""
+        return self._num_requests > 0 or self._has_freed or self.has_jobs
+
+    def arrived(self, request: VllmRequest) -> None:
+        super().arrived(request)
+        self._num_requests += 1
 
     @property
     def waits(self) -> bool:
@@ -127,7 +149,8 @@ class SimpleConnector(CopyingConnector):
 
     def load(self, request: VllmRequest, num_found: int, num_wanted: int) -> None:
         self._begins_to_load(request)
-        self._offers_of(request)
+        if self._scan is None:
+            self._offers_of(request)
         request.loaded_len = num_wanted - num_found
         blocks = self._found.pop(request.kv)
         job = CopyJob(request, (), blocks, is_store=False)
@@ -145,6 +168,8 @@ class SimpleConnector(CopyingConnector):
     def ended(self, request: VllmRequest, *, is_aborted: bool) -> None:
         """A request ends: what it has computed last is copied with the next decision."""
         self._let_found_go(request)
+        self._has_freed = self._scan is not None
+        self._num_requests -= 1
         offers, kv = self._offers.pop(request.kv, None), request.kv
         if offers is None or not kv.tables:
             return
@@ -164,16 +189,16 @@ class SimpleConnector(CopyingConnector):
         victims = [victim for _, victims in decision.preempted for victim in victims]
         if victims:
             self._copied.awaited = set(self._jobs).difference(self._copied.loads)
-        on_gpu, here = self._store_states(victims)
-        for victim in victims:
-            self._offers_of(victim).start()
-        if launch is not None:
-            num_confirmed = self._num_confirmed(cast("RowLaunch[VllmRequest]", launch))
-            for request in sorted([*launch.prefill, *launch.decode], key=self._place):
-                blocks = self._offer(request, num_confirmed[request])
-                on_gpu += blocks
-                here += self._take(blocks)
-                self._num_admissions = max(self._num_admissions, request.admission)
+        if self._scan is not None:
+            on_gpu = self._scan.next_blocks() if self._has_turn else []
+            here = self._take(on_gpu)
+            self._has_freed = False
+        else:
+            on_gpu, here = self._store_states(victims)
+            for victim in victims:
+                self._offers_of(victim).start()
+            if launch is not None:
+                self._offer_all(cast("RowLaunch[VllmRequest]", launch), on_gpu, here)
         for blocks, theirs in self._left:
             on_gpu += blocks
             here += theirs
@@ -182,6 +207,18 @@ class SimpleConnector(CopyingConnector):
             job = CopyJob(None, (), on_gpu, is_store=True)
             self._jobs[job] = here
             self._copied.stores.append(job)
+
+    def _offer_all(
+        self, launch: RowLaunch[VllmRequest], on_gpu: list[int], here: list[int]
+    ) -> None:
+        """Add to the blocks that are copied what the requests of a step have computed before."""
+        num_confirmed = self._num_confirmed(launch)
+        for request in sorted([*launch.prefill, *launch.decode], key=self._place):
+            blocks = self._offer(request, num_confirmed[request])
+            on_gpu += blocks
+            here += self._take(blocks)
+        admissions = [request.admission for request in launch.prefill]
+        self._num_admissions = max([self._num_admissions, *admissions])
 
     def _place(self, request: VllmRequest) -> tuple[int, int]:
         """When it is its turn: those that were admitted now go first, new ones before others."""
