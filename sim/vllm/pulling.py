@@ -172,7 +172,7 @@ class Polling(Role):
             self._looks_late = False
             over = self._act(self._polls.nothing_launched(), now_ns)
         if self.offload is not None:
-            self.offload.begin_decision(now_ns)
+            self.offload.begin_decision(now_ns, has_requests=bool(self.engine.requests))
         decided = self.engine.decide(now_ns)
         launches = decided.batch is not None
         waited_ns = self._work(now_ns, launches=launches)

@@ -173,12 +173,17 @@ class FreeBlockQueue:
                 if block in found:
                     del found[: found.index(block) + 1]
             found += range(unused, min(self._num_blocks, unused + max(most - len(found), 0)))
+        stale: set[FreedGroup] = set()
         for group in self._from(number):
             if len(found) >= most:
                 break
             entries = group.rest()[max(group.num_dequeued - group.num_plain, 0) :]
             queued: list[int] = entries[self.group_of[entries] == group.number].tolist()
+            if not queued:
+                stale.add(group)
             found += queued[queued.index(block) + 1 :] if group.number == number else queued
+        if stale:
+            self._groups = deque([group for group in self._groups if group not in stale])
         return found[:most]
 
     def _from(self, number: int) -> list[FreedGroup]:

@@ -81,7 +81,7 @@ class OffloadConnector(CopyingConnector):
         )
         memory.hand_over_states()
 
-    def begin_decision(self, now_ns: int) -> None:
+    def begin_decision(self, now_ns: int, *, has_requests: bool) -> None:
         self.host.begin_decision(now_ns)
 
     def num_host_tokens(self) -> int:

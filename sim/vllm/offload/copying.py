@@ -42,8 +42,8 @@ class CopyingConnector(Connector):
 
     # ---- the workers ---------------------------------------------------------------------------
 
-    def begin_decision(self, now_ns: int) -> None:
-        """A decision begins at this time."""
+    def begin_decision(self, now_ns: int, *, has_requests: bool) -> None:
+        """A decision begins at this time; `has_requests`: the server has some."""
 
     def take_copied(self) -> Copied:
         """What the latest decision copies."""

@@ -39,8 +39,8 @@ class Offload:
         # When the steps that were launched end.
         self._device_free_ns = 0
 
-    def begin_decision(self, now_ns: int) -> None:
-        self.connector.begin_decision(now_ns)
+    def begin_decision(self, now_ns: int, *, has_requests: bool) -> None:
+        self.connector.begin_decision(now_ns, has_requests=has_requests)
 
     def step_ends(self, end_ns: int) -> None:
         self._device_free_ns = end_ns

@@ -12,7 +12,7 @@ vLLM 0.33.0: `SimpleCPUOffloadScheduler` (v1/simple_kv_offload/manager.py).
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from sim.engine.rows import RowLaunch
 from sim.engine.server_config import Partner
@@ -26,6 +26,10 @@ from sim.vllm.offload.lazy import FreeBlockScan, blocks_of_a_step
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest, block_ids
 from sim.vllm.scheduler.connector import Connector
+
+
+# At free blocks, by a server without requests.
+_MOST_IDLE_LOOKS: Final = 3_000
 
 
 class _Offers:
@@ -81,10 +85,12 @@ class SimpleConnector(CopyingConnector):
         self._left: list[tuple[list[int], list[int]]] = []
         # Admissions before the decision at hand.
         self._num_admissions = 0
-        # With `lazy_offload`; whether a request has ended since the last decision; and requests.
+        # With `lazy_offload`; whether a request has ended since the last decision.
         self._scan: FreeBlockScan | None = None
         self._has_freed = False
-        self._num_requests = 0
+        self._has_requests = False
+        # Decisions without requests in a row.
+        self._num_idle_looks = 0
         memory.count_host_tokens = self.num_host_tokens
         if settings.lazy_offload:
             num_blocks = blocks_of_a_step(groups, config.max_num_batched_tokens, self._block_size)
@@ -113,12 +119,18 @@ class SimpleConnector(CopyingConnector):
 
     @property
     def _has_turn(self) -> bool:
-        """Whether vLLM decides: an idle server does not, and looks at no free blocks."""
-        return self._num_requests > 0 or self._has_freed or self.has_jobs
+        """Whether vLLM decides: an idle server does not, and looks at no free blocks.
 
-    def arrived(self, request: VllmRequest) -> None:
-        super().arrived(request)
-        self._num_requests += 1
+        If the free blocks do not fit into CPU memory, an idle server of vLLM's copies them for
+        ever, one after another, each into the place of others. That ends here, or no run would.
+        """
+        if self._num_idle_looks > _MOST_IDLE_LOOKS:
+            return False
+        return self._has_requests or self._has_freed or self.has_jobs
+
+    def begin_decision(self, now_ns: int, *, has_requests: bool) -> None:
+        self._has_requests = has_requests
+        self._num_idle_looks = 0 if has_requests else self._num_idle_looks + 1
 
     @property
     def waits(self) -> bool:
@@ -169,7 +181,6 @@ class SimpleConnector(CopyingConnector):
         """A request ends: what it has computed last is copied with the next decision."""
         self._let_found_go(request)
         self._has_freed = self._scan is not None
-        self._num_requests -= 1
         offers, kv = self._offers.pop(request.kv, None), request.kv
         if offers is None or not kv.tables:
             return
