@@ -37,7 +37,7 @@ def simple_config(config: Config) -> Config:
 
 
 def note_scans(scheduler: Any, note: Callable[[], None]) -> None:
-    """Let `note` hear of each decision whose look at the free blocks, with `lazy_offload`, moved on.
+    """Let `note` hear of each decision that goes over free blocks, with `lazy_offload`.
 
     The engine decides again at once then.
     """

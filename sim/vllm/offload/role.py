@@ -53,9 +53,7 @@ class Offload:
         room finds out at once, and is computed, and its chunks do not push each other out for ever.
         """
         has_more = self._has_turn and self.connector.has_more
-        return (
-            self.copies.has_unsubmitted or self.connector.has_ended or self._has_read or has_more
-        )
+        return self.copies.has_unsubmitted or self.connector.has_ended or self._has_read or has_more
 
     def next_ns(self, *, has_requests: bool) -> int | None:
         """When something may have ended that a server looks at although it launches nothing."""

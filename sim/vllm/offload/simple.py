@@ -27,7 +27,6 @@ from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest, block_ids
 from sim.vllm.scheduler.connector import Connector
 
-
 # At free blocks, by a server without requests.
 _MOST_IDLE_LOOKS: Final = 3_000
 
@@ -271,7 +270,7 @@ class SimpleConnector(CopyingConnector):
         """What is to be copied of a request that a step computes."""
         offers = self._offers_of(request)
         for known, table in zip(offers.blocks, request.kv.tables, strict=True):
-            known += table.blocks_from(len(known))
+            known.extend(table.blocks_from(len(known)))
         return self._choose(request, offers, num_confirmed)
 
     def _choose(self, request: VllmRequest, offers: _Offers, num_confirmed: int) -> list[int]:

@@ -26,14 +26,13 @@ from sim.vllm.section.groups import (
 )
 from sim.vllm.section.offload import (
     KvOffloading,
-    bytes_per_token,
     check_offloading,
     check_offloading_in_role,
     config_with_store,
     obstacle_to_copies,
     offload_on_stages,
-    offload_settings,
 )
+from sim.vllm.section.offload_sizes import bytes_per_token, offload_settings
 from sim.vllm.section.roles import refuses_stages, with_role
 from sim.vllm.section.speculation import SpeculativeConfig, check_drafts, check_staged_drafts
 from sim.vllm.section.versions import check_version
