@@ -46,6 +46,10 @@ def draw_simple(rng: random.Random, config: Config, *, is_lazy: bool) -> Config:
     named = {"kv_connector": "SimpleCPUOffloadConnector", "lazy_offload": is_lazy}
     # Without prefix caching it does nothing.
     caches = config["enable_prefix_caching"] or rng.random() < 0.9
+    groups = config.get("kv_cache_groups", [{"kind": "full_attention"}])
+    if all(group["kind"] != "full_attention" for group in groups):
+        # vLLM does not start without.
+        config = config | {"kv_cache_groups": [{"kind": "full_attention"}, *groups]}
     return config | {"offload": kept | named, "enable_prefix_caching": caches}
 
 

@@ -47,7 +47,7 @@ def assemble(
     # and new requests are in use at the same time.
     executor.attach(engine, 2 * config.max_rows + 2)
     if offload is not None and isinstance(engine.role, Polling) and engine.role.offload is not None:
-        host = cast(OffloadConnector, engine.role.offload.connector).host
+        host = cast("OffloadConnector", engine.role.offload.connector).host
         copies = HostCopies(warm.runner.kv, warm.stream, host, offload.blocks_per_chunk)
         engine.role.offload.copies.made_by(copies.make)
         executor.take_copies = copies.take_made

@@ -73,9 +73,8 @@ def _takes_simple(extra: Mapping[str, Any], values: dict[str, Any], notes: list[
         values.pop(_KEYS, None)
         notes.append(f"--kv-transfer-config: {SIMPLE} with a disk is not simulated")
         return True
-    for key in ("num_cpu_blocks", "cpu_bytes_to_use_per_rank"):
-        if key in extra:
-            notes.append(f"--kv-transfer-config: {key} is not simulated, {_BYTES} is")
+    others = [key for key in ("num_cpu_blocks", "cpu_bytes_to_use_per_rank") if key in extra]
+    notes += [f"--kv-transfer-config: {key} is not simulated, {_BYTES} is" for key in others]
     keys = {key: extra[key] for key in SIMPLE_KEYS if key in extra}
     values[_KEYS] = {"kv_connector": SIMPLE, **keys}
     return True

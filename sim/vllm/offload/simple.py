@@ -204,6 +204,8 @@ class SimpleConnector(CopyingConnector):
             here = self._take(on_gpu)
             self._has_freed = False
         else:
+            for request in () if launch is None else launch.prefill:
+                self._offers_of(request)
             on_gpu, here = self._store_states(victims)
             for victim in victims:
                 self._offers_of(victim).start()

@@ -1,7 +1,7 @@
 """When copies between the GPU and CPU memory begin and end: 10 ns for a block."""
 
 from sim.engine.request import OutputTokens
-from sim.vllm.offload.copies import CopyJob, QueuedCopies, StoreReports
+from sim.vllm.offload.copies import CopyJob, QueuedCopies, SimpleCopies, StoreReports
 from sim.vllm.request import RequestBlocks, VllmRequest
 from sim.vllm.version_rules import VERSIONS
 from tests.support.workloads import scripted
@@ -69,3 +69,22 @@ def test_old_workers_tell_of_stores_when_their_request_has_ended():
     assert reports.told((), [REQUEST], 20) == []
     assert reports.told([stores[1]], (), 30) == stores
     assert reports.told((), [REQUEST], 40) == []
+
+
+def test_simple_store_begins_when_its_step_has_ended_and_a_load_with_its_step():
+    """The loads of one decision are one copy."""
+    copies, store = SimpleCopies(10.0), job(2)
+    loads = [job(1, is_store=False), job(3, is_store=False)]
+    assert begin(copies, 100, stores=[store], loads=loads, device_free_ns=130) == 100
+    assert [load.end_ns for load in loads] == [140, 140]
+    assert (store.end_ns, copies.has_unsubmitted) == (0, True)
+    copies.step_ended(170)
+    assert (store.end_ns, copies.has_unsubmitted, copies.next_ns) == (190, False, 140)
+    assert copies.ended(190) == [*loads, store]
+
+
+def test_simple_step_waits_for_all_copies_of_a_preemption():
+    copies, store, load = SimpleCopies(10.0), job(2), job(5, is_store=False)
+    begin(copies, 0, stores=[store], loads=[load])
+    copies.step_ended(60)
+    assert begin(copies, 61, awaited=[store, load]) == 80
