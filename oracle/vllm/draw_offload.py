@@ -49,7 +49,8 @@ def draw_simple(rng: random.Random, config: Config, *, is_lazy: bool) -> Config:
     groups = config.get("kv_cache_groups", [{"kind": "full_attention"}])
     if all(group["kind"] != "full_attention" for group in groups):
         # vLLM does not start without.
-        config = config | {"kv_cache_groups": [{"kind": "full_attention"}, *groups]}
+        more = {"kv_cache_groups": [{"kind": "full_attention"}, *groups]}
+        config = config | more | {"num_gpu_blocks": 4 * config["num_gpu_blocks"]}
     return config | {"offload": kept | named, "enable_prefix_caching": caches}
 
 
