@@ -43,11 +43,16 @@ class FreeBlockScan:
         self._most_blocks = most_blocks
         self._latest = NULL
 
-    def next_blocks(self) -> list[int]:
-        """The next blocks that CPU memory lacks, as many as it has room for."""
+    def next_blocks(self, is_decided: bool) -> list[int]:
+        """The next blocks that CPU memory lacks, as many as it has room for.
+
+        `is_decided`: vLLM would decide now; if not, it does not look.
+        """
         chosen: list[int] = []
         most = self._host.num_free
         self.has_moved = False
+        if not is_decided:
+            return chosen
         if self._latest != NULL and not self._pool.is_free(self._latest):
             self._latest = NULL
         if not most:

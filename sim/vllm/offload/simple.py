@@ -91,7 +91,7 @@ class SimpleConnector(CopyingConnector):
         # Decisions without requests in a row.
         self._num_idle_looks = 0
         memory.count_host_tokens = self.num_host_tokens
-        if settings.lazy_offload:
+        if settings.lazy_offload and self._is_on:
             num_blocks = blocks_of_a_step(groups, config.max_num_batched_tokens, self._block_size)
             self._scan = FreeBlockScan(memory.pool, self.host, num_blocks)
         else:
@@ -200,7 +200,7 @@ class SimpleConnector(CopyingConnector):
         if victims:
             self._copied.awaited = set(self._jobs).difference(self._copied.loads)
         if self._scan is not None:
-            on_gpu = self._scan.next_blocks() if self._has_turn else []
+            on_gpu = self._scan.next_blocks(self._has_turn)
             here = self._take(on_gpu)
             self._has_freed = False
         else:
