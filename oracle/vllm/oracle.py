@@ -11,8 +11,8 @@ from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import transfer_config, transfer_params
 from oracle.vllm.offload import add_settings, keep_order, tiers_of
-from oracle.vllm.simple import is_simple, note_scans, num_host_blocks
-from oracle.vllm.together import transfer_times_ns, workers_of
+from oracle.vllm.simple import note_scans
+from oracle.vllm.together import host_state, transfer_times_ns, workers_of
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,
     build_scheduler,
@@ -152,8 +152,7 @@ class Oracle:
         )
         if offloads:
             keep_order(self.scheduler)
-        if is_simple(config):
-            note_scans(self.scheduler, self._note_scan)
+        note_scans(config, self)
         if self.tiers is not None:
             self.tiers.attach(self.scheduler)
         note_preemptions(self.scheduler, lambda _by, victim: self.preempted.append(victim))
@@ -342,17 +341,8 @@ class Oracle:
             "running": [request.request_id for request in scheduler.running],
             "free_blocks": pool.get_num_free_blocks(),
             "cached_blocks": sum(block.block_hash is not None for block in pool.blocks),
-            **self._host_state(),
+            **host_state(self.config, scheduler, self.tiers),
         }
-
-    def _note_scan(self) -> None:
-        """The decision has looked at free blocks that it had not seen: so the next one may."""
-        self.made_progress = True
-
-    def _host_state(self) -> Line:
-        if is_simple(self.config):
-            return {"host_chunks": num_host_blocks(self.scheduler)}
-        return {} if self.tiers is None else {"host_chunks": self.tiers.num_chunks}
 
     def _step_ns(self, rows: list[list[Any]]) -> int:
         """The time of a step. A row is a decode row if an earlier step finished its prompt."""

@@ -6,7 +6,6 @@ as its blocks take. A load begins when it is given, a store when the steps launc
 ended.
 """
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,12 +35,11 @@ def simple_config(config: Config) -> Config:
     }
 
 
-def note_scans(scheduler: Any, note: Callable[[], None]) -> None:
-    """Let `note` hear of each decision that goes over free blocks, with `lazy_offload`.
-
-    The engine decides again at once then.
-    """
-    manager = scheduler.connector.scheduler_manager
+def note_scans(config: Config, engine: Any) -> None:
+    """With `lazy_offload`: the engine decides again at once if a decision goes over free blocks."""
+    if not is_simple(config):
+        return
+    manager = engine.scheduler.connector.scheduler_manager
     if manager is None:
         return
     build = manager._prepare_lazy_store_specs
@@ -53,7 +51,7 @@ def note_scans(scheduler: Any, note: Callable[[], None]) -> None:
         is_last = next(iter(pool.free_block_queue.iter_blocks_after(before)), None) is None
         has_room = manager.cpu_block_pool.get_num_free_blocks() > 0
         if has_room and not is_last:
-            note()
+            engine.made_progress = True
         return build()
 
     manager._prepare_lazy_store_specs = look

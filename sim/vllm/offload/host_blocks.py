@@ -75,9 +75,12 @@ class HostBlocks:
 
         vLLM finds the one of several equal blocks that was written first.
         """
-        for start, end in _runs_of_different(hashes.tolist()):
+        start = 0
+        for run in runs_of_different(hashes.tolist()):
+            end = start + len(run)
             numbers = np.arange(start, end, dtype=np.int64) + self._num_written
             self._pool.add_hashes(hashes[start:end], block_ids(list(blocks[start:end])), numbers, 0)
+            start = end
         self._num_written += len(blocks)
 
     def release(self, blocks: Sequence[int]) -> None:
@@ -85,16 +88,13 @@ class HostBlocks:
         self._pool.free_blocks(list(blocks), uncached_first=True)
 
 
-def _runs_of_different(hashes: list[int]) -> list[tuple[int, int]]:
-    """Runs without equal hashes, each as its beginning and end."""
-    runs: list[tuple[int, int]] = []
-    start = 0
-    seen: set[int] = set()
-    for place, block_hash in enumerate(hashes):
-        if block_hash in seen:
-            runs.append((start, place))
-            start = place
-            seen.clear()
-        seen.add(block_hash)
-    runs.append((start, len(hashes)))
+def runs_of_different(numbers: Sequence[int]) -> list[list[int]]:
+    """The numbers in runs in which none is there twice."""
+    if len(set(numbers)) == len(numbers):
+        return [list(numbers)]
+    runs: list[list[int]] = [[]]
+    for number in numbers:
+        if number in runs[-1]:
+            runs.append([])
+        runs[-1].append(number)
     return runs

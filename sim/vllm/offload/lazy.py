@@ -8,11 +8,16 @@ vLLM 0.33.0: `_prepare_lazy_store_specs` and `_estimate_lazy_target_blocks` of
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.single_type_manager import MAMBA, WINDOW, KVCacheSpec
 from sim.vllm.offload.host_blocks import HostBlocks
 from sim.vllm.request import NULL
+
+# If the free blocks do not fit into CPU memory, a server of vLLM's without requests copies them for
+# ever, each into the place of others. That ends here after so many decisions, or no run would end.
+_MOST_IDLE: Final = 3_000
 
 
 def blocks_of_a_step(groups: Sequence[KVCacheSpec], most_tokens: int, block_size: int) -> int:
@@ -32,29 +37,40 @@ class FreeBlockScan:
     """Goes over the free blocks on the GPU.
 
     Attributes:
+        has_freed: a request has ended since the last decision.
         has_moved: the latest look has gone over some blocks, so another one may find more.
     """
 
     def __init__(self, pool: BlockPool, host: HostBlocks, most_blocks: int) -> None:
         """`most_blocks`: at which a decision looks."""
-        self.has_moved = False
+        self.has_freed = self.has_moved = False
         self._pool = pool
         self._host = host
         self._most_blocks = most_blocks
         self._latest = NULL
+        self._has_requests = False
+        # Decisions without requests in a row.
+        self._num_idle = 0
 
-    def next_blocks(self, is_decided: bool) -> list[int]:
+    def begin_decision(self, *, has_requests: bool) -> None:
+        """A decision begins; `has_requests`: the server has some."""
+        self._has_requests = has_requests
+        self._num_idle = 0 if has_requests else self._num_idle + 1
+
+    def next_blocks(self, *, has_jobs: bool) -> list[int]:
         """The next blocks that CPU memory lacks, as many as it has room for.
 
-        `is_decided`: vLLM would decide now; if not, it does not look.
+        `has_jobs`: some copies have not ended.
         """
+        looks = self._has_requests or self.has_freed or has_jobs
+        self.has_freed = self.has_moved = False
         chosen: list[int] = []
-        most = self._host.num_free
-        self.has_moved = False
-        if not is_decided:
+        # A server of vLLM's without requests and copies does not decide.
+        if not looks or self._num_idle > _MOST_IDLE:
             return chosen
         if self._latest != NULL and not self._pool.is_free(self._latest):
             self._latest = NULL
+        most = self._host.num_free
         if not most:
             return chosen
         for block in self._pool.queued_behind(self._latest, self._most_blocks):

@@ -12,7 +12,7 @@ vLLM 0.33.0: `SimpleCPUOffloadScheduler` (v1/simple_kv_offload/manager.py).
 """
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import cast
 
 from sim.engine.rows import RowLaunch
 from sim.engine.server_config import Partner
@@ -21,14 +21,11 @@ from sim.vllm.cache.single_type_manager import CHUNKED, MAMBA, CacheRules
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.copies import CopyJob
 from sim.vllm.offload.copying import CopyingConnector
-from sim.vllm.offload.host_blocks import HostBlocks
+from sim.vllm.offload.host_blocks import HostBlocks, runs_of_different
 from sim.vllm.offload.lazy import FreeBlockScan, blocks_of_a_step
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest, block_ids
 from sim.vllm.scheduler.connector import Connector
-
-# At free blocks, by a server without requests.
-_MOST_IDLE_LOOKS: Final = 3_000
 
 
 class _Offers:
@@ -84,17 +81,13 @@ class SimpleConnector(CopyingConnector):
         self._left: list[tuple[list[int], list[int]]] = []
         # Admissions before the decision at hand.
         self._num_admissions = 0
-        # With `lazy_offload`; whether a request has ended since the last decision.
+        # With `lazy_offload`.
         self._scan: FreeBlockScan | None = None
-        self._has_freed = False
-        self._has_requests = False
-        # Decisions without requests in a row.
-        self._num_idle_looks = 0
         memory.count_host_tokens = self.num_host_tokens
         if settings.lazy_offload and self._is_on:
             num_blocks = blocks_of_a_step(groups, config.max_num_batched_tokens, self._block_size)
             self._scan = FreeBlockScan(memory.pool, self.host, num_blocks)
-        else:
+        elif self._is_on:
             memory.hand_over_states()
 
     def num_host_tokens(self) -> int:
@@ -110,26 +103,15 @@ class SimpleConnector(CopyingConnector):
 
     @property
     def has_ended(self) -> bool:
-        return bool(self._left) or self._has_freed
+        return bool(self._left) or (self._scan is not None and self._scan.has_freed)
 
     @property
     def has_more(self) -> bool:
         return self._scan is not None and self._scan.has_moved
 
-    @property
-    def _has_turn(self) -> bool:
-        """Whether vLLM decides: an idle server does not, and looks at no free blocks.
-
-        If the free blocks do not fit into CPU memory, an idle server of vLLM's copies them for
-        ever, one after another, each into the place of others. That ends here, or no run would.
-        """
-        if self._num_idle_looks > _MOST_IDLE_LOOKS:
-            return False
-        return self._has_requests or self._has_freed or self.has_jobs
-
     def begin_decision(self, now_ns: int, *, has_requests: bool) -> None:
-        self._has_requests = has_requests
-        self._num_idle_looks = 0 if has_requests else self._num_idle_looks + 1
+        if self._scan is not None:
+            self._scan.begin_decision(has_requests=has_requests)
 
     @property
     def waits(self) -> bool:
@@ -179,7 +161,8 @@ class SimpleConnector(CopyingConnector):
     def ended(self, request: VllmRequest, *, is_aborted: bool) -> None:
         """A request ends: what it has computed last is copied with the next decision."""
         self._let_found_go(request)
-        self._has_freed = self._scan is not None
+        if self._scan is not None:
+            self._scan.has_freed = True
         offers, kv = self._offers.pop(request.kv, None), request.kv
         if offers is None or not kv.tables:
             return
@@ -200,9 +183,8 @@ class SimpleConnector(CopyingConnector):
         if victims:
             self._copied.awaited = set(self._jobs).difference(self._copied.loads)
         if self._scan is not None:
-            on_gpu = self._scan.next_blocks(self._has_turn)
+            on_gpu = self._scan.next_blocks(has_jobs=self.has_jobs)
             here = self._take(on_gpu)
-            self._has_freed = False
         else:
             for request in () if launch is None else launch.prefill:
                 self._offers_of(request)
@@ -306,9 +288,13 @@ class SimpleConnector(CopyingConnector):
         return block_hash != 0 and block not in self._being_stored and not self.host.has(block_hash)
 
     def _take(self, blocks: Sequence[int]) -> list[int]:
-        """These blocks on the GPU are to be copied: returns the blocks here."""
+        """These blocks on the GPU are to be copied: returns the blocks here.
+
+        A block may be among them twice: one that a window has left, and another group has got.
+        """
         self._being_stored.update(blocks)
-        self._memory.pool.touch(block_ids(list(blocks)))
+        for run in runs_of_different(blocks):
+            self._memory.pool.touch(block_ids(run))
         return self.host.take(len(blocks))
 
     # ---- copies --------------------------------------------------------------------------------
@@ -322,5 +308,6 @@ class SimpleConnector(CopyingConnector):
         self._being_stored.difference_update(blocks)
         self.host.written(here, pool.hash_of[blocks])
         self.host.release(here)
-        pool.free_blocks(blocks, uncached_first=True)
+        for run in runs_of_different(blocks):
+            pool.free_blocks(run, uncached_first=True)
         return False

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.vllm.offload.settings import OffloadSettings, TierSettings
+from sim.vllm.offload.settings import SIMPLE, OffloadSettings, TierSettings
 from sim.vllm.section.groups import KVCacheGroup, block_bytes
 from sim.vllm.section.offload import KvOffloading, OffloadKeys, is_simple
 from sim.vllm.version_rules import VERSIONS
@@ -19,6 +19,8 @@ _BYTES_PER_GIB = 1 << 30
 # A chunk in CPU memory fills whole pages (`SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT`).
 _ALIGNMENT = 4096
 _BANDWIDTH_GB_S = 50.0
+# Of a second pool. An array has a place for each.
+_MAX_BLOCKS = 1 << 26
 
 
 def offload_settings(
@@ -57,6 +59,10 @@ def offload_settings(
     if is_simple(section):
         # vLLM never uses the first block of a pool.
         num_chunks = max(num_chunks, 1) - 1
+        if num_chunks > _MAX_BLOCKS:
+            key = _SIZE if size is not None else _KEYS
+            reason = f"more than {_MAX_BLOCKS} blocks are not simulated with {SIMPLE}"
+            raise InputError(reason, key=("scheduler", key))
     elif not num_chunks:
         key = _SIZE if size is not None else _KEYS
         reason = f"has no room for a chunk of {chunk_tokens} tokens"

@@ -157,6 +157,11 @@ def test_tokens_need_no_model():
         (f"{_TOKENS[:-1]}, lazy_offload: true}}", "", "OffloadingConnector has no lazy_offload"),
         (f"version: 0.19.0, {_SIMPLE}}}", "", "SimpleCPUOffloadConnector of vLLM 0.19.0 is not"),
         (
+            f"{_SIMPLE.replace('1000', '100000000000')}}}",
+            "",
+            "kv_offloading: more than 67108864 blocks are not simulated",
+        ),
+        (
             f"{_SIMPLE}}}, kv_cache_groups: [{{kind: mamba}}]",
             "",
             "SimpleCPUOffloadConnector needs a group of kind full_attention",
