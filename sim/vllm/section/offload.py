@@ -263,6 +263,16 @@ def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
         raise InputError(where, key=("scheduler", "kv_load_failure_policy"))
 
 
+def check_offloading_on_ranks(section: OffloadKeys) -> None:
+    """Refuse what is not simulated with KV in CPU memory on ranks that step together.
+
+    Raises InputError: with the key.
+    """
+    if section.kv_offloading is not None and section.kv_offloading.lazy_offload:
+        reason = "is not simulated with latency.dp above 1"
+        raise InputError(reason, key=("scheduler", _KEYS, "lazy_offload"))
+
+
 def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:
     """The key with which the real runner keeps no KV in CPU memory, and why; None: it does."""
     keys = section.kv_offloading

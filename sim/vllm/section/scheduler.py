@@ -28,6 +28,7 @@ from sim.vllm.section.offload import (
     KvOffloading,
     check_offloading,
     check_offloading_in_role,
+    check_offloading_on_ranks,
     config_with_store,
     obstacle_to_copies,
     offload_on_stages,
@@ -283,6 +284,10 @@ class VllmSection(_SchedulerKeys):
     @property
     def kv_cache_format(self) -> str | None:
         return kv_format_of_flag(self.kv_cache_dtype)
+
+    def of_rank(self, num_ranks: int) -> Self:
+        check_offloading_on_ranks(self)
+        return self
 
     def num_front_ends(self, num_ranks: int) -> int:
         if self.api_server_count is not None:

@@ -178,6 +178,12 @@ def test_keys_that_do_not_go_together_are_refused(keys, more, reason):
         _settings(keys, more)
 
 
+def test_ranks_do_not_store_lazily():
+    keys = f"{_SIMPLE}, lazy_offload: true}}"
+    with pytest.raises(InputError, match=r"lazy_offload: is not simulated with latency\.dp"):
+        _settings(keys, latency=_LINEAR + ", dp: 2}")
+
+
 _TIER = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6, %ssecondary_tiers: [%s]}"
 _STORE = "store: {read_tokens_per_s: 1e6, write_tokens_per_s: 5e5, capacity_tokens: 1000}"
 
