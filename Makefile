@@ -201,7 +201,8 @@ DRAFTS ?=
 # GROUPS=--groups: with groups of layers. ROLE=--prefill, ROLE=--decode: servers that hand requests over.
 GROUPS ?=
 ROLE ?=
-# OFFLOAD=--offload: servers with KV in CPU memory; OFFLOAD="--offload --tiers": and below it.
+# OFFLOAD=--offload: servers with KV in CPU memory; OFFLOAD="--offload --tiers": and below it;
+# OFFLOAD="--offload --simple" (and --lazy): with vLLM's other connector.
 OFFLOAD ?=
 VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)$(ROLE)$(OFFLOAD)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept

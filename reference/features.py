@@ -265,6 +265,17 @@ VLLM = (
         _has("offload"),
     ),
     Feature(
+        "CPU memory: simple connector",
+        _scheduler(
+            kv_offloading={
+                "capacity_tokens": 8000,
+                "load_tokens_per_s": 1e6,
+                "kv_connector": "SimpleCPUOffloadConnector",
+            }
+        ),
+        lambda case: "kv_connector" in case.get("offload", {}),
+    ),
+    Feature(
         "storage",
         {
             "store": {"read_tokens_per_s": 1e6, "write_tokens_per_s": 1e6},

@@ -38,6 +38,22 @@ def draw_offload(rng: random.Random, config: Config, *, is_new: bool) -> Config:
     return config | {"offload": offload}
 
 
+def draw_simple(rng: random.Random, config: Config, *, is_lazy: bool) -> Config:
+    """The same server with vLLM's other connector; `is_lazy`: for all cases."""
+    offload = config["offload"]
+    num_blocks = offload["num_chunks"] * offload["blocks_per_chunk"]
+    kept = {"num_chunks": num_blocks, "copy_ns_per_block": offload["copy_ns_per_block"]}
+    named = {"kv_connector": "SimpleCPUOffloadConnector", "lazy_offload": is_lazy}
+    # Without prefix caching it does nothing.
+    caches = config["enable_prefix_caching"] or rng.random() < 0.9
+    groups = config.get("kv_cache_groups", [{"kind": "full_attention"}])
+    if all(group["kind"] != "full_attention" for group in groups):
+        # vLLM does not start without.
+        more = {"kv_cache_groups": [{"kind": "full_attention"}, *groups]}
+        config = config | more | {"num_gpu_blocks": 4 * config["num_gpu_blocks"]}
+    return config | {"offload": kept | named, "enable_prefix_caching": caches}
+
+
 def draw_tiers(rng: random.Random, config: Config, *, several: bool = False) -> Config:
     """The same server with a tier below its CPU memory, or with `several` of them."""
     offload = config["offload"]

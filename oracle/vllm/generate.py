@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oracle.vllm.draw_groups import draw_groups
 from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role, draw_times
-from oracle.vllm.draw_offload import draw_offload, draw_tiers
+from oracle.vllm.draw_offload import draw_offload, draw_simple, draw_tiers
 from oracle.vllm.draw_ranks import dealt, draw_ranks
 from oracle.vllm.load import STEP_S, Config, Load, Row, draw_rows, has_limits
 
@@ -147,7 +147,7 @@ def write_cases(
     """Write `NNNN.json` for each case that is missing.
 
     `parts`: what the servers have besides: `drafts`, `groups`, `stages`, `ranks`, `offload` (with
-    it `tiers`, or `several` of them) and a role.
+    it `tiers`, or `several` of them, or `simple`, which may be `lazy`) and a role.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
@@ -189,6 +189,9 @@ def _with_parts(key: str, config: Config, parts: Collection[str]) -> Config:
         config = draw_groups(rng, config, has_interval=is_new, offloads=offloads)
     if "offload" in parts:
         config = draw_offload(random.Random(f"{key}/offload"), config, is_new=is_new)
+    if "simple" in parts:
+        rng = random.Random(f"{key}/simple")
+        config = draw_simple(rng, config, is_lazy="lazy" in parts)
     if "tiers" in parts:
         rng, several = random.Random(f"{key}/tiers"), "several" in parts
         config = draw_tiers(rng, config, several=several)

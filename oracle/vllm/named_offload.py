@@ -1,5 +1,7 @@
 """The named cases of servers with KV in CPU memory."""
 
+from dataclasses import replace
+
 from oracle.vllm.load import Load
 from oracle.vllm.named_case import NEW, OLD, Named
 
@@ -12,6 +14,12 @@ _MEMORY = {
     "store_threshold": 0,
     "offload_prompt_only": True,
     "copy_ns_per_block": 50_021,
+}
+_SIMPLE = {
+    "kv_connector": "SimpleCPUOffloadConnector",
+    "lazy_offload": False,
+    "num_chunks": 60,
+    "copy_ns_per_block": 400_009,
 }
 _SHARED = Load(num_requests=60, longest_prompt=120, sharing=0.5, quoting=0.3, repeating=0.3)
 
@@ -64,6 +72,20 @@ OFFLOAD_CASES = {
         ),
         {"offload": _MEMORY | {"offload_prompt_only": False, "copy_ns_per_block": 1_000_003}}
         | _ASYNC
+        | _TIGHT_BLOCKS,
+        versions=NEW,
+    ),
+    "offload_simple": Named(
+        "A second pool: what is computed is stored a step later, what has ended with the next step",
+        replace(_SHARED, impatient=0.2),
+        {"offload": _SIMPLE, "enable_prefix_caching": True} | _ASYNC | _TIGHT_BLOCKS,
+        versions=NEW,
+    ),
+    "offload_simple_lazy": Named(
+        "Free blocks are stored before they are allocated; one that is copied is not free",
+        _SHARED,
+        {"offload": _SIMPLE | {"lazy_offload": True, "num_chunks": 100}}
+        | {"enable_prefix_caching": True}
         | _TIGHT_BLOCKS,
         versions=NEW,
     ),

@@ -14,6 +14,7 @@ from typing import Any
 from vllm.v1.outputs import KVConnectorOutput
 
 from oracle.vllm.load import has_limits
+from oracle.vllm.simple import is_simple, simple_config
 from sim.installed.inside.vllm.groups import cache_groups
 
 Config = dict[str, Any]
@@ -27,6 +28,8 @@ _POLICIES = {"throttle": "ThrottledDropPolicy", "drop": "DropStorePolicy"}
 def offload_config(config: Config) -> Config:
     """Settings of vLLM's connector, with room for the case's number of chunks."""
     offload = config["offload"]
+    if is_simple(config):
+        return simple_config(config)
     if not has_limits(config["version"]):
         return _old_config(config)
     # As vLLM adds them up where it knows no tensors.
@@ -117,7 +120,7 @@ def _old_config(config: Config) -> Config:
 def add_settings(config: Config, whole: Any) -> None:
     """What the connector reads of the engine's settings besides: one GPU, with nothing special."""
     cache = whole.cache_config
-    cache.prefix_match_unit = cache.kv_cache_layout = None
+    cache.prefix_match_unit = cache.kv_cache_layout = cache.simple_cpu_offload_num_blocks = None
     cache.prefix_cache_retention_interval = config.get("prefix_cache_retention_interval", 0)
     cache.cache_dtype = "auto"
     whole.scheduler_config.disable_hybrid_kv_cache_manager = True

@@ -11,7 +11,8 @@ from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
 from oracle.vllm.handover import transfer_config, transfer_params
 from oracle.vllm.offload import add_settings, keep_order, tiers_of
-from oracle.vllm.together import transfer_times_ns, workers_of
+from oracle.vllm.simple import note_scans
+from oracle.vllm.together import host_state, transfer_times_ns, workers_of
 from sim.installed.inside.vllm.scheduler import (
     END_TOKEN,
     build_scheduler,
@@ -151,6 +152,7 @@ class Oracle:
         )
         if offloads:
             keep_order(self.scheduler)
+        note_scans(config, self)
         if self.tiers is not None:
             self.tiers.attach(self.scheduler)
         note_preemptions(self.scheduler, lambda _by, victim: self.preempted.append(victim))
@@ -339,7 +341,7 @@ class Oracle:
             "running": [request.request_id for request in scheduler.running],
             "free_blocks": pool.get_num_free_blocks(),
             "cached_blocks": sum(block.block_hash is not None for block in pool.blocks),
-            **({} if self.tiers is None else {"host_chunks": self.tiers.num_chunks}),
+            **host_state(self.config, scheduler, self.tiers),
         }
 
     def _step_ns(self, rows: list[list[Any]]) -> int:

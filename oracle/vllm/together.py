@@ -16,6 +16,7 @@ from oracle.vllm.handover import Workers
 from oracle.vllm.load import has_limits
 from oracle.vllm.offload import OffloadWorkers
 from oracle.vllm.offload_old import OldWorkers
+from oracle.vllm.simple import SimpleWorkers, is_simple, num_host_blocks
 
 Config = dict[str, Any]
 
@@ -58,9 +59,18 @@ def workers_of(config: Config) -> Any:
     """What stands in for the workers of a case's server."""
     if "offload" not in config:
         return Workers(config)
+    if is_simple(config):
+        return SimpleWorkers(config)
     if not has_limits(config["version"]):
         return OldWorkers(config)
     return MultiWorkers(config) if "role" in config else OffloadWorkers(config)
+
+
+def host_state(config: Config, scheduler: Any, tiers: Any) -> Config:
+    """What a step says of CPU memory; only some connectors do."""
+    if is_simple(config):
+        return {"host_chunks": num_host_blocks(scheduler)}
+    return {} if tiers is None else {"host_chunks": tiers.num_chunks}
 
 
 def transfer_times_ns(scheduler: Any, workers: Any, tiers: Any) -> list[int]:

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import cast
 
 from realrun.model.paged_model import PagedModel
 from realrun.runner.warm_runner import WarmRunner
@@ -17,6 +18,7 @@ from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig, goes_row_by_row
 from sim.families import build_engine
 from sim.vllm.config import with_copies_in_stream
+from sim.vllm.offload.connector import OffloadConnector
 from sim.vllm.pulling import Polling
 
 
@@ -45,7 +47,7 @@ def assemble(
     # and new requests are in use at the same time.
     executor.attach(engine, 2 * config.max_rows + 2)
     if offload is not None and isinstance(engine.role, Polling) and engine.role.offload is not None:
-        host = engine.role.offload.connector.host
+        host = cast("OffloadConnector", engine.role.offload.connector).host
         copies = HostCopies(warm.runner.kv, warm.stream, host, offload.blocks_per_chunk)
         engine.role.offload.copies.made_by(copies.make)
         executor.take_copies = copies.take_made

@@ -1,7 +1,7 @@
 """The invariants of vLLM's block pool (docs/explanation/invariants.md)."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -31,7 +31,8 @@ def check_vllm_memory(engine: EngineCore) -> None:
     held = {f"ended {place}": each for place, each in enumerate(scheduler.blocks_of_ended())}
     held |= {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
     memory = cast("KVCacheCoordinator", engine.kv)
-    check_blocks(memory, held, in_lockstep=scheduler.lockstep is not None)
+    copied, in_lockstep = scheduler.connector.copied_blocks(), scheduler.lockstep is not None
+    check_blocks(memory, held, in_lockstep=in_lockstep, copied=copied)
     if isinstance(scheduler.connector, OffloadConnector):
         check_offloaded(scheduler.connector)
 
@@ -73,16 +74,17 @@ def check_blocks(
     requests: Mapping[str, tuple[RequestBlocks, int]],
     *,
     in_lockstep: bool,
+    copied: Iterable[int] = (),
 ) -> None:
     """Verify that every block is free, reserved or in a table, and that tables lack none.
 
     `requests` has by rid each request's blocks and the number of tokens they are for.
     `in_lockstep`: no request has more blocks than it needs. Places for draft tokens, which other
-    servers have, are not taken back.
+    servers have, are not taken back. `copied`: blocks that copies use besides.
 
     Raises InvariantError: an invariant is broken; the message names it.
     """
-    num_users: Counter[int] = Counter()
+    num_users: Counter[int] = Counter(copied)
     num_due, size = 0, memory.page_size
     for rid, (kv, seq_len) in requests.items():
         require(bool(kv.tables) or not seq_len, f"{rid} has tokens in KV, but no blocks")

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.installed.scheduler import EngineScheduler
     from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+    from sim.vllm.cache.single_type_manager import CacheRules
     from sim.vllm.config import VllmConfig
-    from sim.vllm.offload.connector import OffloadConnector
+    from sim.vllm.offload.copying import CopyingConnector
     from sim.vllm.offload.role import Offload
     from sim.vllm.offload.settings import OffloadSettings
     from sim.vllm.offload.tiers import Tiers
@@ -134,11 +135,14 @@ def _offload_of(config: "VllmConfig", scheduler: "BaseScheduler[Any]") -> "Offlo
     """What the workers of a server with KV in CPU memory do."""
     if config.offload is None:
         return None
-    from sim.vllm.offload.copies import Copies
+    from sim.vllm.offload.copies import Copies, QueuedCopies, SimpleCopies
     from sim.vllm.offload.role import Offload
 
-    connector = cast("OffloadConnector", cast("VllmScheduler", scheduler).connector)
-    copies = Copies(config.offload.copy_ns_per_token * config.block_size, config.rules)
+    connector = cast("CopyingConnector", cast("VllmScheduler", scheduler).connector)
+    ns_per_block = config.offload.copy_ns_per_token * config.block_size
+    copies: Copies = QueuedCopies(ns_per_block, config.rules)
+    if config.offload.is_simple:
+        copies = SimpleCopies(ns_per_block)
     return Offload(connector, copies, config.rules)
 
 
@@ -153,6 +157,10 @@ def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
         connector = DecodeConnector(config, kv)
     if config.offload is None:
         return connector
+    if config.offload.is_simple:
+        from sim.vllm.offload.simple import SimpleConnector
+
+        return SimpleConnector(config, kv, config.offload, _cache_rules(config), connector)
     from sim.vllm.offload.connector import OffloadConnector
 
     return OffloadConnector(config, kv, config.offload, connector, _tiers(config.offload))
@@ -176,6 +184,13 @@ def _tiers(offload: "OffloadSettings") -> "Tiers | None":
 
 def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
     from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
+
+    groups = config.kv_cache_groups or FULL_ATTENTION
+    return KVCacheCoordinator(pool.num_pages, pool.page_size, groups, _cache_rules(config))
+
+
+def _cache_rules(config: "VllmConfig") -> "CacheRules":
+    from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION
     from sim.vllm.cache.single_type_manager import FULL, CacheRules
     from sim.vllm.scheduler.step_limits import drafting_of
 
@@ -193,7 +208,7 @@ def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
         )
         for group in groups
     ]
-    rules = CacheRules(
+    return CacheRules(
         enable_caching=config.enable_prefix_caching,
         caches_all=not version.has_retention_interval,
         interval=config.prefix_cache_retention_interval,
@@ -206,6 +221,6 @@ def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
         longest=config.max_model_len,
         # `supports_divergent_local_hybrid_hits` of all connectors, of which CPU memory's has none.
         fetches_states=config.role != BOTH and config.offload is None,
+        hashes_at_once=config.offload is not None and config.offload.is_simple,
         most_blocks=tuple(most_blocks) if version.caps_admission else (),
     )
-    return KVCacheCoordinator(pool.num_pages, pool.page_size, groups, rules)

@@ -15,6 +15,7 @@ from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
 from sim.validation import launch_keys
+from sim.vllm.section.offload import is_simple
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.tier_flags import in_shell, tier_flags
@@ -35,6 +36,10 @@ OFFLOADING_KEYS = (
 )  # fmt: skip
 # Before version 0.33.0, it sets the tokens of a chunk in place of the blocks.
 CHUNK_TOKENS = "block_size"
+# What SimpleCPUOffloadConnector has of them, and of the section's keys; and the variable of the
+# environment that chooses it (`_post_init_kv_transfer_config` of config/vllm.py).
+SIMPLE_KEYS = ("lazy_offload",)
+SIMPLE_VARIABLE = "VLLM_USE_SIMPLE_KV_OFFLOAD"
 
 
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -51,7 +56,8 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
         flags.append(vllm_role(section, DECODE))
     if extra := _offloading(section):
         flags.append(_transfer_flag({"kv_connector_extra_config": extra}))
-    return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
+    variables = (f"{SIMPLE_VARIABLE}=1",) if is_simple(section) else ()
+    return LaunchCommand(f"vLLM {section.version}", COMMAND, variables, tuple(flags), ())
 
 
 def _offloading(section: VllmSection) -> dict[str, Any]:
@@ -59,7 +65,7 @@ def _offloading(section: VllmSection) -> dict[str, Any]:
     if section.kv_offloading is None:
         return {}
     given = section.kv_offloading.model_dump(exclude_defaults=True)
-    extra = {key: value for key, value in given.items() if key in OFFLOADING_KEYS}
+    extra = {key: value for key, value in given.items() if key in (*OFFLOADING_KEYS, *SIMPLE_KEYS)}
     if "blocks_per_chunk" in extra and not VERSIONS[section.version].offloads_parts:
         extra[CHUNK_TOKENS] = extra.pop("blocks_per_chunk") * section.block_size
     return extra | tier_flags(section.kv_offloading.tiers)

@@ -172,7 +172,7 @@ class Polling(Role):
             self._looks_late = False
             over = self._act(self._polls.nothing_launched(), now_ns)
         if self.offload is not None:
-            self.offload.begin_decision(now_ns)
+            self.offload.begin_decision(now_ns, has_requests=bool(self.engine.requests))
         decided = self.engine.decide(now_ns)
         launches = decided.batch is not None
         waited_ns = self._work(now_ns, launches=launches)
@@ -248,7 +248,7 @@ class Polling(Role):
             return 0
         waited_ns, ended = self.offload.work(now_ns, self.engine.requests, launches=launches)
         for job in ended:
-            self._polls.note(Seen(job.request.rid, is_lost=False, job=job))
+            self._polls.note(Seen(job.rid, is_lost=False, job=job))
         return waited_ns
 
     def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:

@@ -7,15 +7,22 @@ from sim.core.errors import shorten
 from sim.core.flags import plain_value
 from sim.engine.server_config import BOTH
 from sim.family.section import is_valid
-from sim.vllm.launch_flags import CHUNK_TOKENS, OFFLOADING_CONNECTOR, OFFLOADING_KEYS
+from sim.vllm.launch_flags import (
+    CHUNK_TOKENS,
+    OFFLOADING_CONNECTOR,
+    OFFLOADING_KEYS,
+    SIMPLE_KEYS,
+    SIMPLE_VARIABLE,
+)
+from sim.vllm.offload.settings import SIMPLE
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.tier_flags import take_tiers
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _SIZE, _KEYS = "kv_offloading_size", "kv_offloading"
 _BYTES = "cpu_bytes_to_use"
-# `_post_init_kv_transfer_config` of config/vllm.py, versions 0.19.0 and 0.33.0.
-_SIMPLE = "VLLM_USE_SIMPLE_KV_OFFLOAD"
+# `DEFAULT_CPU_CAPACITY_BYTES` of v1/simple_cpu_offload_connector.py.
+_SIMPLE_BYTES = 8 << 30
 
 
 def check_backend(values: dict[str, Any], variables: Mapping[str, str], notes: list[str]) -> None:
@@ -27,23 +34,29 @@ def check_backend(values: dict[str, Any], variables: Mapping[str, str], notes: l
     if backend != "native":
         values.pop(_SIZE, None)
         notes.append(f"--kv-offloading-backend {shorten(str(backend))}: not simulated")
-    elif variables.get(_SIMPLE, "0") != "0" and values.pop(_SIZE, None) is not None:
-        notes.append(f"{_SIMPLE}: SimpleCPUOffloadConnector is not simulated")
+    elif variables.get(SIMPLE_VARIABLE, "0") != "0" and _SIZE in values:
+        values[_KEYS] = {"kv_connector": SIMPLE}
 
 
 def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any], notes: list[str]) -> bool:
-    """Take the settings of OffloadingConnector from `kv_transfer_config`, if that sets it up.
+    """Take the settings of a connector for CPU memory from `kv_transfer_config`, if it has one.
 
-    vLLM 0.33.0: with `--kv-offloading-size`, the connector is this one, whatever else is given
+    vLLM 0.33.0: with `--kv-offloading-size`, the connector is OffloadingConnector, or with a
+    variable of the environment SimpleCPUOffloadConnector, whatever else is given
     (`_post_init_kv_transfer_config` of config/vllm.py).
     """
     extra = transfer.get("kv_connector_extra_config")
     extra = extra if isinstance(extra, dict) else {}
+    connector = values.get(_KEYS, {}).get("kv_connector", OFFLOADING_CONNECTOR)
     if _SIZE not in values:
-        num_bytes = extra.get(_BYTES)
-        if transfer.get("kv_connector") != OFFLOADING_CONNECTOR or not isinstance(num_bytes, int):
+        num_bytes, connector = extra.get(_BYTES), transfer.get("kv_connector")
+        if connector == SIMPLE and num_bytes is None:
+            num_bytes = _SIMPLE_BYTES
+        if connector not in (OFFLOADING_CONNECTOR, SIMPLE) or not isinstance(num_bytes, int):
             return False
         values[_SIZE] = num_bytes / (1 << 30)
+    if connector == SIMPLE:
+        return _takes_simple(extra, values, notes)
     keys = {key: extra[key] for key in OFFLOADING_KEYS if key in extra}
     if "blocks_per_chunk" not in keys and (per_chunk := _blocks_per_chunk(extra, values)):
         keys["blocks_per_chunk"] = per_chunk
@@ -51,6 +64,19 @@ def takes_offloading(transfer: Mapping[str, Any], values: dict[str, Any], notes:
         keys["secondary_tiers"] = tiers
     if keys:
         values[_KEYS] = keys
+    return True
+
+
+def _takes_simple(extra: Mapping[str, Any], values: dict[str, Any], notes: list[str]) -> bool:
+    if extra.get("kv_offload_backend", "cpu") != "cpu":
+        values.pop(_SIZE)
+        values.pop(_KEYS, None)
+        notes.append(f"--kv-transfer-config: {SIMPLE} with a disk is not simulated")
+        return True
+    others = [key for key in ("num_cpu_blocks", "cpu_bytes_to_use_per_rank") if key in extra]
+    notes += [f"--kv-transfer-config: {key} is not simulated, {_BYTES} is" for key in others]
+    keys = {key: extra[key] for key in SIMPLE_KEYS if key in extra}
+    values[_KEYS] = {"kv_connector": SIMPLE, **keys}
     return True
 
 
@@ -72,7 +98,8 @@ def leave_out_offloading(
         return
     without = {key: value for key, value in scheduler.items() if key not in (_SIZE, _KEYS)}
     rules = VERSIONS[str(scheduler.get("version", NEWEST))]
-    is_refused = not (rules.offloads_parts or BOTH in roles)
+    is_simple = scheduler.get(_KEYS, {}).get("kv_connector") == SIMPLE
+    is_refused = BOTH not in roles and (is_simple or not rules.offloads_parts)
     if is_refused or (is_valid(VllmSection, without) and not is_valid(VllmSection, scheduler)):
         scheduler.pop(_SIZE)
         scheduler.pop(_KEYS, None)

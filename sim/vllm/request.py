@@ -255,6 +255,12 @@ class RequestBlocks(RequestTokens):
         while len(self.hashes) < num_blocks:
             self.hashes.extend(self.ids, num_blocks, block_size)
 
+    def behind(self, first: int, end: int) -> "RequestBlocks":
+        """Its blocks from `first` to `end`, which are hashed, as if no others were before them."""
+        rest = RequestBlocks(self._prompt, self._outputs)
+        rest.hashes.values = self.hashes.values[first:end]
+        return rest
+
     def last_token(self, block: int, block_size: int) -> int:
         """The last token of a block of the prompt; `ANY_TOKEN` for an output token."""
         place = (block + 1) * block_size - 1

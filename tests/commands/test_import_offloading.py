@@ -105,8 +105,29 @@ def test_kv_of_an_older_server_in_its_cpu_memory(paste, version, found, note):
     assert note in err
 
 
-def test_other_connector_of_the_environment_is_not_simulated(paste):
-    server = "VLLM_USE_SIMPLE_KV_OFFLOAD=1 vllm serve Qwen/Qwen3-8B --kv-offloading-size 40"
+_SIMPLE = "SimpleCPUOffloadConnector"
+
+
+@pytest.mark.parametrize(
+    ("variable", "flags", "transfer", "size", "keys", "note"),
+    [
+        ("1", "--kv-offloading-size 40", None, 40, {}, ""),
+        ("1", "--kv-offloading-size 40", {"lazy_offload": True}, 40, {"lazy_offload": True}, ""),
+        ("0", "", {"cpu_bytes_to_use": 1 << 30}, 1, {}, ""),
+        ("0", "", {"lazy_offload": True}, 8, {"lazy_offload": True}, ""),
+        ("0", "", {"kv_offload_backend": "disk"}, None, None, "with a disk is not simulated"),
+        ("0", "", {"num_cpu_blocks": 90}, 8, {}, "num_cpu_blocks is not simulated"),
+    ],
+)
+def test_simple_connector(paste, variable, flags, transfer, size, keys, note):
+    """By a variable of the environment with the size, or by its name."""
+    if transfer is not None:
+        config = {"kv_connector": _SIMPLE, "kv_connector_extra_config": transfer}
+        flags += f" --kv-transfer-config '{json.dumps(config)}'"
+    server = f"VLLM_USE_SIMPLE_KV_OFFLOAD={variable} vllm serve Qwen/Qwen3-8B {flags}"
     code, data, err = paste(CLIENT, server)
-    assert (code, "kv_offloading_size" in data["scheduler"]) == (0, False)
-    assert "VLLM_USE_SIMPLE_KV_OFFLOAD: SimpleCPUOffloadConnector is not simulated" in err
+    scheduler = data["scheduler"]
+    assert (code, scheduler.get("kv_offloading_size")) == (0, size)
+    found = {} if keys is None else {"kv_connector": _SIMPLE, **keys}
+    assert scheduler.get("kv_offloading", {}) == found
+    assert note in err

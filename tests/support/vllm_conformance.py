@@ -14,6 +14,7 @@ from sim.core.packed import Line, parse_json_object, read_file
 from sim.des.run import RunOptions
 from sim.engine.logged_decision import Divergence
 from sim.runlog.run_log_file import first_difference
+from sim.vllm.offload.settings import SIMPLE
 from sim.vllm.version_rules import version_with_rules_of
 from tests.support.conformance import case_scenario, serve_scenario
 from tests.support.vllm_handover import serve_handover
@@ -107,7 +108,9 @@ def _tier(tier: Line) -> Line:
 
 def _offloading(config: Line) -> Line:
     keys = dict(config["offload"])
-    num_blocks = keys.pop("num_chunks") * keys["blocks_per_chunk"]
+    is_simple = keys.get("kv_connector") == SIMPLE
+    # vLLM never uses the first block of a pool.
+    num_blocks = keys.pop("num_chunks") * keys.get("blocks_per_chunk", 1) + is_simple
     ns_per_block = float(keys.pop("copy_ns_per_block"))
     if num_tokens := keys.pop("sync_load_tokens", 0):
         keys["sync_load_budget_tokens"] = num_tokens

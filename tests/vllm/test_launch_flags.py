@@ -78,6 +78,19 @@ def test_launch_of_cpu_memory_gives_what_the_connector_is_told():
     assert extra == f"--kv-transfer-config '{wanted}'"
 
 
+def test_launch_of_the_simple_connector_is_read_back():
+    """A variable of the environment chooses it."""
+    simple = {"kv_connector": "SimpleCPUOffloadConnector", "lazy_offload": True}
+    launch = launched(kv_offloading_size=8, kv_offloading=simple | {"load_bandwidth_gb_s": 20})
+    assert launch.variables == ("VLLM_USE_SIMPLE_KV_OFFLOAD=1",)
+    variables = dict(each.split("=") for each in launch.variables)
+    words = shlex.split(f"vllm serve m {' '.join(launch.flags)}")
+    found = read_vllm_launch(Command(variables, words), "h100_sxm")
+    assert found is not None
+    assert found.scheduler["kv_offloading_size"] == 8
+    assert found.scheduler["kv_offloading"] == simple
+
+
 @pytest.mark.parametrize(
     "tier",
     [

@@ -106,6 +106,13 @@ class BlockPool:
         """All free blocks, in the order in which they will be allocated."""
         return self._free.as_list()
 
+    def is_free(self, block: int) -> bool:
+        return self._free.has(block)
+
+    def queued_behind(self, block: int, most: int) -> list[int]:
+        """The next free blocks behind this one in this order; see `FreeBlockQueue.behind`."""
+        return self._free.behind(block, most)
+
     # ---- hashes --------------------------------------------------------------------------------
 
     def hash_at(self, block: int) -> int:

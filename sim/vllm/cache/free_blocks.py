@@ -154,3 +154,44 @@ class FreeBlockQueue:
             entries = group.rest()[max(group.num_dequeued - group.num_plain, 0) :]
             blocks += entries[self.group_of[entries] == group.number].tolist()
         return blocks
+
+    def has(self, block: int) -> bool:
+        """Whether a block is free."""
+        if self.group_of[block]:
+            return True
+        return block >= self._num_ever_used or block in self._first
+
+    def behind(self, block: int, most: int) -> list[int]:
+        """The next free blocks behind a free one, at most `most`; `NULL`: from the front."""
+        number, unused = int(self.group_of[block]), self._num_ever_used
+        found: list[int] = []
+        if not number:
+            if block >= unused:
+                unused = block + 1
+            else:
+                found = self._first[::-1]
+                if block in found:
+                    del found[: found.index(block) + 1]
+            found += range(unused, min(self._num_blocks, unused + max(most - len(found), 0)))
+        stale: set[FreedGroup] = set()
+        for group in self._from(number):
+            if len(found) >= most:
+                break
+            entries = group.rest()[max(group.num_dequeued - group.num_plain, 0) :]
+            queued: list[int] = entries[self.group_of[entries] == group.number].tolist()
+            if not queued:
+                stale.add(group)
+            found += queued[queued.index(block) + 1 :] if group.number == number else queued
+        if stale:
+            self._groups = deque([group for group in self._groups if group not in stale])
+        return found[:most]
+
+    def _from(self, number: int) -> list[FreedGroup]:
+        """The groups from this one on."""
+        groups: list[FreedGroup] = []
+        for group in reversed(self._groups):
+            if group.number < number:
+                break
+            groups.append(group)
+        groups.reverse()
+        return groups

@@ -10,7 +10,7 @@ import numpy as np
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.prefix_index import FullAttentionTable, PrefixIndex
 from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec, SingleTypeManager
-from sim.vllm.request import NO_BLOCKS, BlockIds, RequestBlocks
+from sim.vllm.request import NO_BLOCKS, BlockIds, BlockTable, RequestBlocks
 
 
 class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
@@ -124,3 +124,47 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
             pool.free_uncached(table.blocks[table.num_cached - num_hashed :])
             del table.blocks[table.num_cached - num_hashed :]
         table.freed(pool.free_in_order(table.hashed, table.blocks), self._block_size)
+
+
+class HashedFullAttentionManager(SingleTypeManager[BlockTable]):
+    """Blocks are hashed when they become full: something besides requests asks for their hashes."""
+
+    def find_longest_cache_hit(
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: list[SingleTypeManager[Any]],
+        *,
+        drops_last: bool,
+    ) -> list[BlockIds]:
+        found = [each.find_from(kv, 0, num_tokens // self._block_size) for each in alike]
+        shortest = min([len(blocks) for blocks in found])
+        if drops_last and shortest:
+            shortest -= 1
+        return [blocks[:shortest] for blocks in found]
+
+    def new_table(self, number: int) -> BlockTable:
+        return BlockTable(number)
+
+    def cache_blocks(
+        self,
+        kv: RequestBlocks,
+        table: BlockTable,
+        num_full: int,
+        decision: int,
+        decisions_per_block: int = 0,
+    ) -> None:
+        super().cache_blocks(kv, table, num_full, decision, decisions_per_block)
+        num_in_prompt = (kv.prompt_len - self._rules.hash_lookahead) // self._block_size
+        self._tell(kv, table, min(num_full, num_in_prompt))
+
+    def detach(self, kv: RequestBlocks, table: BlockTable) -> None:
+        self._tell(kv, table, table.num_cached)
+
+    def free(self, kv: RequestBlocks, table: BlockTable) -> None:
+        self._tell(kv, table, table.num_cached)
+        super().free(kv, table)
+
+    def _tell(self, kv: RequestBlocks, table: BlockTable, num_blocks: int) -> None:
+        if self._pool.events is not None:
+            self._pool.events.filled(kv, table.blocks, num_blocks)

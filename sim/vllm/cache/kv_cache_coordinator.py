@@ -19,7 +19,7 @@ from sim.core.tokens import TokenIds
 from sim.engine.page_pool import CacheListener, KeysOf, PageIdSpan, Span
 from sim.engine.running_batch import KVMemory
 from sim.vllm.cache.block_pool import BlockEvents, BlockPool
-from sim.vllm.cache.full_attention import FullAttentionManager
+from sim.vllm.cache.full_attention import FullAttentionManager, HashedFullAttentionManager
 from sim.vllm.cache.hybrid_search import HybridSearch
 from sim.vllm.cache.mamba import MambaManager, UncachedMambaManager
 from sim.vllm.cache.single_type_manager import (
@@ -386,4 +386,6 @@ def manager_of(
         return SlidingWindowManager(spec, number, pool, block_size, rules)
     if spec.kind == CHUNKED:
         return ChunkedLocalAttentionManager(spec, number, pool, block_size, rules)
+    if rules.hashes_at_once:
+        return HashedFullAttentionManager(spec, number, pool, block_size, rules)
     return FullAttentionManager(spec, number, pool, block_size, rules)

@@ -127,6 +127,7 @@ class CacheRules:
             is known which are accepted (`num_speculative_blocks`).
         longest: tokens of the longest request.
         fetches_states: states that are missing can be fetched from another server.
+        hashes_at_once: full blocks are hashed when they become full, whoever looks for them.
         most_blocks: for each group, the most blocks that count when a request is admitted, 0: all;
             empty: all count.
     """
@@ -142,6 +143,7 @@ class CacheRules:
     num_drafts: int = 0
     longest: int = 0
     fetches_states: bool = False
+    hashes_at_once: bool = False
     most_blocks: tuple[int, ...] = ()
 
 

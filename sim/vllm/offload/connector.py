@@ -15,26 +15,26 @@ vLLM 0.33.0 and 0.19.0: `OffloadingConnectorScheduler` (distributed/kv_transfer/
 offloading/scheduler.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from sim.engine.server_config import BOTH, Partner
-from sim.engine.store import Store
+from sim.engine.server_config import Partner
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.copies import CopyJob
+from sim.vllm.offload.copying import CopyingConnector
 from sim.vllm.offload.given import GivenBlocks
 from sim.vllm.offload.host_memory import HostMemory
-from sim.vllm.offload.offloaded import Copied, Offloaded, Watch
+from sim.vllm.offload.offloaded import Offloaded, Watch
 from sim.vllm.offload.policies import ChunkKey
 from sim.vllm.offload.search import ChunkSearch, OffloadGroup, num_left_out, worth_storing
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.offload.tiers import Tiers
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest
-from sim.vllm.scheduler.connector import Connector, KvLoads, fences_of
+from sim.vllm.scheduler.connector import Connector
 
 
-class OffloadConnector(Connector):
-    """Of a server with KV in CPU memory."""
+class OffloadConnector(CopyingConnector):
+    """Of a server with `OffloadingConnector`."""
 
     def __init__(
         self,
@@ -45,23 +45,15 @@ class OffloadConnector(Connector):
         below: Tiers | None = None,
     ) -> None:
         """`role`: what the server does besides, by its role; `below`: the tiers below it."""
-        super().__init__()
-        self._role = role
-        self.most_output_tokens, self.decodes = role.most_output_tokens, role.decodes
-        self.keeps_token = role.keeps_token
+        super().__init__(config, memory, role, below)
         rules = self._rules = config.rules
         self.host = HostMemory(settings, below, rules)
-        self.stores = () if below is None else below.stores
-        self._kv_loads = self.loads = role.loads or KvLoads(config, memory)
-        self.looks_up = self.frees_skipped_first = True
-        self.fences = fences_of(config) if config.role == BOTH else role.fences
         self._block_size = config.block_size
         self._blocks_per_chunk = settings.blocks_per_chunk
         self._chunk_tokens = settings.blocks_per_chunk * config.block_size
         self._stores_outputs = not settings.offload_prompt_only
         self._shares_loads = config.enable_prefix_caching
         self._num_left_out = num_left_out(config)
-        self._memory = memory
         self._groups = [
             OffloadGroup(number, manager.spec, self._chunk_tokens)
             for number, manager in enumerate(memory.managers)
@@ -78,7 +70,7 @@ class OffloadConnector(Connector):
         self._given = GivenBlocks(self._stored, settings.blocks_per_chunk)
         # Admissions before the decision at hand.
         self._num_admissions = 0
-        self._watch, self._copied = Watch(), Copied()
+        self._watch = Watch()
         self._num_jobs = 0
         # Tokens for whose loads this decision's step may still wait; requests for whose it does.
         self._sync_tokens = self._sync_tokens_left = settings.sync_load_tokens
@@ -89,9 +81,8 @@ class OffloadConnector(Connector):
         )
         memory.hand_over_states()
 
-    def share_stores(self, stores: Sequence[Store]) -> None:
-        if self.host.below is not None:
-            self.host.below.use(stores)
+    def begin_decision(self, now_ns: int, *, has_requests: bool) -> None:
+        self.host.begin_decision(now_ns)
 
     def num_host_tokens(self) -> int:
         """Tokens in CPU memory, those that are being written included."""
@@ -113,32 +104,6 @@ class OffloadConnector(Connector):
     def waits(self) -> bool:
         waits = self.has_jobs or self.host.awaits_tiers or self._role.waits
         return waits or self._kv_loads.may_wait_for_ever
-
-    # ---- the role ------------------------------------------------------------------------------
-
-    def arrived(self, request: VllmRequest) -> None:
-        self._role.arrived(request)
-
-    def hold(self, request: VllmRequest) -> None:
-        """It has ended for CPU memory: its last chunks are offered with the next decision."""
-        self._role.hold(request)
-        self.ended(request, is_aborted=False)
-
-    def let_go(self, request: VllmRequest) -> None:
-        self._role.let_go(request)
-
-    def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
-        return self._role.lease_end_ns(computed_ns, lost_ns)
-
-    def requests(self) -> Iterable[VllmRequest]:
-        return self._role.requests()
-
-    def decides(self, *, has_in_flight: bool) -> None:
-        self._role.decides(has_in_flight=has_in_flight)
-
-    def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
-        held = [] if self.fences is None else [each[1:] for each in self.fences.held]
-        return [*self._kv_loads.orphans.values(), *held]
 
     # ---- loads ---------------------------------------------------------------------------------
 
@@ -170,9 +135,7 @@ class OffloadConnector(Connector):
 
     def load(self, request: VllmRequest, num_found: int, num_wanted: int) -> None:
         state, num_tokens = self._requests[request.kv], num_wanted
-        if self._kv_loads.started and self._kv_loads.started[-1][0] is request:
-            # It is no transfer from another server.
-            self._kv_loads.started.pop()
+        self._begins_to_load(request)
         request.loaded_len = num_tokens - num_found
         self._given.blocks.update(*(table.blocks_from(0) for table in request.kv.tables))
         keys, new = self._search.parts_to_load(request.kv, num_found, num_tokens)
@@ -224,15 +187,10 @@ class OffloadConnector(Connector):
         launch = decision.launch
         scheduled: list[VllmRequest] = []
         if launch is not None:
-            if self._role.loads is None:
-                self._kv_loads.launched(launch.prefill)
-            if self._role.fences is None and self.fences is not None:
-                self.fences.launched(launch)
             scheduled = sorted([*launch.prefill, *launch.decode], key=self._place)
         for request, _ in self._kv_loads.started:
             self._given.blocks.update(*(table.blocks_from(0) for table in request.kv.tables))
-        self._role.decided(decision, partner)
-        self._kv_loads.started = []
+        self._tell_others(decision, partner)
         states = [self._requests[request.kv] for request in scheduled]
         self._given.note(states, self._requests.values())
         victims = [victim for _, victims in decision.preempted for victim in victims]
@@ -360,11 +318,6 @@ class OffloadConnector(Connector):
     def jobs(self) -> list[CopyJob]:
         """All copies that have not ended, as far as the scheduler knows."""
         return [job for state in self._requests.values() for job in state.jobs]
-
-    def take_copied(self) -> Copied:
-        """What the latest decision copies."""
-        copied, self._copied = self._copied, Copied()
-        return copied
 
     def copy_ended(self, job: CopyJob) -> bool:
         """The scheduler learns that a copy has ended; whether its request waits for that.

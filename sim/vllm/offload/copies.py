@@ -13,6 +13,7 @@ and `post_forward` of v1/worker/gpu/kv_connector.py.
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
+from sim.core.errors import InvariantError
 from sim.vllm.offload.policies import ChunkKey
 from sim.vllm.request import VllmRequest
 from sim.vllm.version_rules import VllmRules
@@ -22,7 +23,7 @@ class CopyJob:
     """The copies of some chunks of a request.
 
     Attributes:
-        request: the request.
+        rid: the request's.
         keys: the chunks.
         blocks: the blocks on the GPU.
         held: those of them that stay the request's until it ends.
@@ -33,19 +34,31 @@ class CopyJob:
 
     def __init__(
         self,
-        request: VllmRequest,
+        request: VllmRequest | None,
         keys: Sequence[ChunkKey],
         blocks: Sequence[int],
         *,
         is_store: bool,
     ) -> None:
-        self.request = request
+        """`request`: whose chunks they are; None: several requests'."""
+        self.rid = "" if request is None else request.rid
+        self._request = request
         self.keys = keys
         self.blocks = blocks
         self.held: list[int] = []
         self.is_sync = False
         self.is_store = is_store
         self.end_ns = 0
+
+    @property
+    def request(self) -> VllmRequest:
+        """The request.
+
+        Raises InvariantError: the chunks are those of several.
+        """
+        if self._request is None:
+            raise InvariantError("a copy for several requests was asked for its request")
+        return self._request
 
 
 class Link:
@@ -85,27 +98,35 @@ class Link:
 
 
 class Copies:
-    """The copies of one server, as its worker makes them."""
+    """The copies of one server, as the worker of its connector makes them."""
 
-    def __init__(self, ns_per_block: float, rules: VllmRules | None = None) -> None:
-        """`rules`: those of the version; None: of the newest."""
-        self._loads_behind_steps = rules is None or rules.loads_behind_steps
-        self._stores = Link(ns_per_block)
-        self._loads = Link(ns_per_block)
-        # They do not wait for other loads.
-        self._sync_loads = Link(ns_per_block)
-        # Decided, but not given to the GPU yet.
-        self._next_stores: list[CopyJob] = []
-        self._next_loads: list[CopyJob] = []
+    def __init__(self, *links: Link) -> None:
+        """`links`: in the order in which the worker looks at them."""
+        self._links = links
 
     def made_by(self, copies: Callable[[CopyJob], None]) -> None:
         """From now on this makes the copies."""
-        self._stores.copies = self._loads.copies = self._sync_loads.copies = copies
+        for link in self._links:
+            link.copies = copies
+
+    def ended(self, now_ns: int) -> list[CopyJob]:
+        """The copies that have ended until now; each is returned once."""
+        return [job for link in self._links for job in link.ended(now_ns)]
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next copy ends."""
+        ends = [link.next_ns for link in self._links]
+        return min([end_ns for end_ns in ends if end_ns is not None], default=None)
+
+    @property
+    def has_unsubmitted(self) -> bool:
+        """Some copies wait for the next step, or one without work."""
+        raise NotImplementedError
 
     def step_ended(self, device_free_ns: int) -> None:
-        """The steps that were launched before end then: loads that were decided with them begin."""
-        self._loads.submit(self._next_loads, device_free_ns)
-        self._next_loads = []
+        """The steps that were launched before end then: copies that wait for them begin."""
+        raise NotImplementedError
 
     def begin(
         self,
@@ -120,10 +141,39 @@ class Copies:
         Args:
             stores: copies to CPU memory that were decided with it.
             loads: copies from there.
-            awaited: copies to CPU memory for which it waits.
+            awaited: copies for which it waits.
             now_ns: the time.
             device_free_ns: when the steps launched so far end.
         """
+        raise NotImplementedError
+
+
+class QueuedCopies(Copies):
+    """Of `OffloadingConnector`."""
+
+    def __init__(self, ns_per_block: float, rules: VllmRules | None = None) -> None:
+        """`rules`: those of the version; None: of the newest."""
+        self._loads_behind_steps = rules is None or rules.loads_behind_steps
+        self._stores, self._loads = Link(ns_per_block), Link(ns_per_block)
+        # They do not wait for other loads.
+        self._sync_loads = Link(ns_per_block)
+        super().__init__(self._stores, self._loads, self._sync_loads)
+        # Decided, but not given to the GPU yet.
+        self._next_stores: list[CopyJob] = []
+        self._next_loads: list[CopyJob] = []
+
+    def step_ended(self, device_free_ns: int) -> None:
+        self._loads.submit(self._next_loads, device_free_ns)
+        self._next_loads = []
+
+    def begin(
+        self,
+        stores: Sequence[CopyJob],
+        loads: Sequence[CopyJob],
+        awaited: Collection[CopyJob],
+        now_ns: int,
+        device_free_ns: int,
+    ) -> int:
         after_ns = max(now_ns, device_free_ns)
         at_once = [job for job in stores if job in awaited]
         self._stores.submit([*self._next_stores, *at_once], after_ns)
@@ -142,21 +192,45 @@ class Copies:
         self._sync_loads.submit(waited_for, after_ns)
         return waited_for[-1].end_ns
 
-    def ended(self, now_ns: int) -> list[CopyJob]:
-        """The copies that have ended until now; each is returned once."""
-        links = self._stores, self._loads, self._sync_loads
-        return [job for link in links for job in link.ended(now_ns)]
+    @property
+    def has_unsubmitted(self) -> bool:
+        return bool(self._next_stores or self._next_loads)
+
+
+class SimpleCopies(Copies):
+    """Of `SimpleCPUOffloadConnector`: a load begins with its step, a store when its step has ended.
+
+    The loads that one decision begins are one copy. vLLM 0.33.0: `SimpleCPUOffloadWorker`
+    (v1/simple_kv_offload/worker.py).
+    """
+
+    def __init__(self, ns_per_block: float) -> None:
+        self._stores, self._loads = Link(ns_per_block), Link(ns_per_block)
+        super().__init__(self._loads, self._stores)
+        self._next_stores: list[CopyJob] = []
+
+    def step_ended(self, device_free_ns: int) -> None:
+        self._stores.submit(self._next_stores, device_free_ns)
+        self._next_stores = []
+
+    def begin(
+        self,
+        stores: Sequence[CopyJob],
+        loads: Sequence[CopyJob],
+        awaited: Collection[CopyJob],
+        now_ns: int,
+        device_free_ns: int,
+    ) -> int:
+        begins_ns = max(now_ns, max([job.end_ns for job in awaited], default=0))
+        self._loads.submit(loads, begins_ns)
+        for job in loads:
+            job.end_ns = loads[-1].end_ns
+        self._next_stores += stores
+        return begins_ns
 
     @property
     def has_unsubmitted(self) -> bool:
-        """Some copies wait for the next step, or one without work."""
-        return bool(self._next_stores or self._next_loads)
-
-    @property
-    def next_ns(self) -> int | None:
-        """When the next copy ends. A step waits for synchronous loads: they are not among these."""
-        ends = [each for each in (self._stores.next_ns, self._loads.next_ns) if each is not None]
-        return min(ends, default=None)
+        return bool(self._next_stores)
 
 
 class StoreReports:

@@ -5,8 +5,8 @@ from typing import Final
 
 from sim.core.errors import InputError
 from sim.engine.request import Request
-from sim.vllm.offload.connector import OffloadConnector
 from sim.vllm.offload.copies import Copies, CopyJob, StoreReports
+from sim.vllm.offload.copying import CopyingConnector
 from sim.vllm.version_rules import VllmRules
 
 # The run ends with an error if more decisions in a row than these let chunks be read, while no step
@@ -25,7 +25,7 @@ class Offload:
             since the decision before, and it decides once more.
     """
 
-    def __init__(self, connector: OffloadConnector, copies: Copies, rules: VllmRules) -> None:
+    def __init__(self, connector: CopyingConnector, copies: Copies, rules: VllmRules) -> None:
         self.connector = connector
         self.copies = copies
         self.goes_on = False
@@ -34,11 +34,13 @@ class Offload:
         self._has_read = False
         # Such decisions in a row, while no step was launched and no copy has ended.
         self._num_reads = 0
+        # The server has requests, or copies that have not ended.
+        self._has_turn = False
         # When the steps that were launched end.
         self._device_free_ns = 0
 
-    def begin_decision(self, now_ns: int) -> None:
-        self.connector.host.begin_decision(now_ns)
+    def begin_decision(self, now_ns: int, *, has_requests: bool) -> None:
+        self.connector.begin_decision(now_ns, has_requests=has_requests)
 
     def step_ends(self, end_ns: int) -> None:
         self._device_free_ns = end_ns
@@ -50,13 +52,14 @@ class Offload:
         A server that launches nothing decides all the time. So a prompt for which CPU memory has no
         room finds out at once, and is computed, and its chunks do not push each other out for ever.
         """
-        return self.copies.has_unsubmitted or self.connector.has_ended or self._has_read
+        has_more = self._has_turn and self.connector.has_more
+        return self.copies.has_unsubmitted or self.connector.has_ended or self._has_read or has_more
 
     def next_ns(self, *, has_requests: bool) -> int | None:
         """When something may have ended that a server looks at although it launches nothing."""
         if self._reports is not None and not has_requests:
             return None
-        copied_ns, below = self.copies.next_ns, self.connector.host.below
+        copied_ns, below = self.copies.next_ns, self.connector.below
         if below is None or not (has_requests or self.connector.has_jobs):
             return copied_ns
         times_ns = [each for each in (copied_ns, below.next_ns()) if each is not None]
@@ -70,7 +73,7 @@ class Offload:
         Raises InputError: `requests`, those of the server, wait for ever.
         """
         connector, copies = self.connector, self.copies
-        below = connector.host.below
+        below = connector.below
         self._has_read = below is not None and below.end_decision(now_ns)
         device_free_ns = self._device_free_ns
         copies.step_ended(device_free_ns)
@@ -90,14 +93,15 @@ class Offload:
             self._reports.decided(copied.stores)
             ended = self._reports.told(ended, copied.over, begins_ns)
             self.goes_on = bool(copied.over)
+        self._has_turn = self.goes_on or bool(requests)
         return begins_ns - now_ns, ended
 
     def ended(self, jobs: list[CopyJob], now_ns: int) -> list[str]:
         """The scheduler learns that copies have ended; returns the requests that wait for that."""
-        below = self.connector.host.below
+        below = self.connector.below
         if below is not None:
             below.time_is(now_ns)
-        return [job.request.rid for job in jobs if self.connector.copy_ended(job)]
+        return [job.rid for job in jobs if self.connector.copy_ended(job)]
 
 
 def _raise_if_endless(requests: Mapping[str, Request]) -> None:

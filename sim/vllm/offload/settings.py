@@ -7,6 +7,9 @@ from sim.engine.store import StoreSettings
 
 EvictionPolicy = Literal["lru", "arc"]
 TierType = Literal["fs", "obj"]
+# vLLM's classes that keep KV in CPU memory.
+OffloadConnectorName = Literal["OffloadingConnector", "SimpleCPUOffloadConnector"]
+SIMPLE: Final = "SimpleCPUOffloadConnector"
 
 # Most chunks whose offers are counted (`max_tracker_size` of v1/kv_offload/cpu/spec.py).
 MAX_TRACKED: Final = 64_000
@@ -62,6 +65,8 @@ class OffloadSettings:
     """KV offloading of one server.
 
     Attributes:
+        connector: vLLM's class. `SimpleCPUOffloadConnector` has only `num_chunks`, chunks of one
+            block, `lazy_offload` and `copy_ns_per_token`.
         num_chunks: chunks that CPU memory has room for.
         blocks_per_chunk: blocks of a chunk, the smallest unit that is stored.
         eviction_policy: which chunks leave CPU memory when it is full.
@@ -70,8 +75,10 @@ class OffloadSettings:
         copy_ns_per_token: time to copy a token's KV, in either direction.
         sync_load_tokens: most tokens for whose loads a step waits.
         tiers: those below CPU memory, in the order in which vLLM asks them for a chunk.
+        lazy_offload: blocks are stored when they are about to leave the GPU, not once computed.
     """
 
+    connector: OffloadConnectorName = "OffloadingConnector"
     num_chunks: int
     blocks_per_chunk: int = 1
     eviction_policy: EvictionPolicy = "lru"
@@ -80,3 +87,8 @@ class OffloadSettings:
     copy_ns_per_token: float = 0.0
     sync_load_tokens: int = 0
     tiers: tuple[TierSettings, ...] = ()
+    lazy_offload: bool = False
+
+    @property
+    def is_simple(self) -> bool:
+        return self.connector == SIMPLE

@@ -292,6 +292,10 @@ class Connector:
         """Blocks of requests that have ended, which are not freed yet, and the tokens in them."""
         return []
 
+    def copied_blocks(self) -> list[int]:
+        """Blocks with a user more because they are copied, one time for each such user."""
+        return []
+
 
 class PrefillConnector(Connector):
     """Of a server that computes prompts for decode servers."""

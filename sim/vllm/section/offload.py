@@ -1,44 +1,46 @@
 """The keys `kv_offloading_size` and `kv_offloading` of a vLLM scheduler: KV in CPU memory."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
-from sim.core.units import NS_PER_S
 from sim.engine.server_config import BOTH, DECODE
 from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
-from sim.vllm.cache.single_type_manager import MAMBA, WINDOW
+from sim.vllm.cache.single_type_manager import FULL, MAMBA, WINDOW
 from sim.vllm.config import VllmConfig
-from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings, TierSettings
+from sim.vllm.offload.settings import (
+    SIMPLE,
+    EvictionPolicy,
+    OffloadConnectorName,
+)
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
-from sim.vllm.section.groups import KVCacheGroup, block_bytes
+from sim.vllm.section.groups import KVCacheGroup
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.section.tiers import SecondaryTierSection
 from sim.vllm.version_rules import VERSIONS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sim.latency.shapes import ModelShape
-
 _SIZE, _KEYS, _GROUPS = "kv_offloading_size", "kv_offloading", "kv_cache_groups"
 _INTERVAL = "prefix_cache_retention_interval"
 _BUDGETS = "sync_load_budget_bytes", "sync_load_budget_tokens"
-_BYTES_PER_GIB = 1 << 30
-# A chunk in CPU memory fills whole pages (`SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT`).
-_ALIGNMENT = 4096
-_BANDWIDTH_GB_S = 50.0
+# What only OffloadingConnector has.
+_OF_CHUNKS = (
+    "eviction_policy", "blocks_per_chunk", "store_threshold", "offload_prompt_only", *_BUDGETS,
+    "secondary_tiers",
+)  # fmt: skip
 
 
 class KvOffloading(StrictModel):
-    """What `kv_connector_extra_config` sets of vLLM's OffloadingConnector, and how fast copies are.
+    """What `kv_connector_extra_config` sets of vLLM's connector, and how fast copies are.
 
     docs/explanation/offloading.md explains the rules.
     """
 
+    kv_connector: OffloadConnectorName = "OffloadingConnector"
+    """Which of vLLM's two connectors for CPU memory. `SimpleCPUOffloadConnector` has of the keys
+    below only the size, `lazy_offload` and the speed."""
     capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None
     """Size of CPU memory for KV, in place of `kv_offloading_size`. Each rank has as much. Unit:
     tokens."""
@@ -63,11 +65,25 @@ class KvOffloading(StrictModel):
     """What lies below CPU memory: chunks are written to all of these tiers, and come back through
     CPU memory from the first one that has them. Needs the scenario's `store`, or one of each tier.
     Without it: nothing."""
+    lazy_offload: bool = False
+    """With `SimpleCPUOffloadConnector`: blocks are stored when they are about to leave the GPU.
+    Without it: as soon as they are computed."""
     load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
     """Speed of copies, in each direction, in bytes. Needs the scenario's `model`. 50, about that of
     a PCIe 5.0 x16 link, if neither this nor `load_tokens_per_s` is given. Unit: GB/s."""
     load_tokens_per_s: Annotated[float, Field(ge=1, le=10**12)] | None = None
     """The same speed in tokens. Unit: tokens/s."""
+
+    @model_validator(mode="after")
+    def _check_connector(self) -> Self:
+        is_for_simple = self.kv_connector == SIMPLE
+        if self.lazy_offload and not is_for_simple:
+            reason = f"{self.kv_connector} has no lazy_offload: set kv_connector to {SIMPLE}"
+            raise KeysError(reason, "lazy_offload")
+        for key in _OF_CHUNKS if is_for_simple else ():
+            if key in self.model_fields_set:
+                raise KeysError(f"{SIMPLE} has no {key}", key, "kv_connector")
+        return self
 
     @model_validator(mode="after")
     def _check_speed(self) -> Self:
@@ -144,8 +160,32 @@ def check_offloading(section: OffloadKeys) -> None:
         reason = f"{given} of vLLM {section.version} is not simulated"
         raise KeysError(reason, given, "version")
     if not rules.offloads_parts:
+        if is_simple(section):
+            reason = f"{SIMPLE} of vLLM {section.version} is not simulated"
+            raise KeysError(reason, _KEYS, "version")
         _check_old(section, given)
+    if is_simple(section):
+        _check_simple_groups(section)
     _check_groups(section, given)
+
+
+def is_simple(section: OffloadKeys) -> bool:
+    """Whether the server has `SimpleCPUOffloadConnector`."""
+    return section.kv_offloading is not None and section.kv_offloading.kv_connector == SIMPLE
+
+
+def _check_simple_groups(section: OffloadKeys) -> None:
+    """Refuse groups with which vLLM does not start: some layers must have full attention."""
+    groups = section.kv_cache_groups
+    if not isinstance(groups, list) or not section.enable_prefix_caching:
+        return
+    if all(group.kind != FULL for group in groups):
+        raise KeysError(
+            f"{SIMPLE} needs a group of kind {FULL} (SimpleCPUOffloadScheduler of"
+            " v1/simple_kv_offload/manager.py)",
+            _KEYS,
+            _GROUPS,
+        )
 
 
 def _check_old(section: OffloadKeys, given: str) -> None:
@@ -172,6 +212,8 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
         reason = f"{given} with drafts of method {drafts.method} is not simulated with {_GROUPS}"
         raise KeysError(reason, given, _GROUPS, "speculative_config")
     kinds = [WINDOW] if groups == "model" else [group.kind for group in groups]
+    if is_simple(section):
+        return
     if MAMBA in kinds and not section.enable_prefix_caching:
         raise KeysError(
             f"{given} with kind {MAMBA} needs enable_prefix_caching (build_offloading_config of"
@@ -212,10 +254,23 @@ def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
     where = f"is not simulated with {_KEYS} on servers of role {role}"
     if not VERSIONS[section.version].offloads_parts:
         raise InputError(f"{section.version} {where}", key=("scheduler", "version"))
+    if is_simple(section):
+        reason = f"{SIMPLE} is not simulated on servers of role {role}"
+        raise InputError(reason, key=("scheduler", _KEYS, "kv_connector"))
     if role == DECODE and section.kv_load_failure_policy != "fail":
         # A request whose KV was lost counts the blocks that it lacks against a load of its own, and
         # may wait until a client gives up (`_inflight_prefill_reserved_blocks`).
         raise InputError(where, key=("scheduler", "kv_load_failure_policy"))
+
+
+def check_offloading_on_ranks(section: OffloadKeys) -> None:
+    """Refuse what is not simulated with KV in CPU memory on ranks that step together.
+
+    Raises InputError: with the key.
+    """
+    if section.kv_offloading is not None and section.kv_offloading.lazy_offload:
+        reason = "is not simulated with latency.dp above 1"
+        raise InputError(reason, key=("scheduler", _KEYS, "lazy_offload"))
 
 
 def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:
@@ -230,6 +285,8 @@ def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:
         return "speculative_config", reason
     if keys is not None and keys.tiers:
         return _KEYS, "the real runner keeps no KV below CPU memory"
+    if is_simple(section):
+        return _KEYS, f"the real runner has no {SIMPLE}"
     return None
 
 
@@ -249,106 +306,3 @@ def offload_on_stages(section: OffloadKeys, config: VllmConfig, num_stages: int)
         return config
     ns_per_token = offload.copy_ns_per_token / num_stages
     return replace(config, offload=replace(offload, copy_ns_per_token=ns_per_token))
-
-
-def offload_settings(
-    section: OffloadKeys, find_model: "Callable[[], ModelShape | None]", tp: int
-) -> OffloadSettings | None:
-    """What the scheduler gets; None: no KV is kept in CPU memory.
-
-    Args:
-        section: the keys.
-        find_model: reads the model.
-        tp: GPUs that share the model. Each copies its part over its own link.
-
-    Raises InputError: bytes are given, but no model; or CPU memory has no room for a chunk.
-    """
-    size = section.kv_offloading_size
-    if size is None and section.kv_offloading is None:
-        return None
-    keys = section.kv_offloading or KvOffloading()
-    rules, prompt_only = VERSIONS[section.version], keys.offload_prompt_only
-    speed = keys.load_tokens_per_s
-    sync_bytes = keys.sync_load_budget_bytes
-    has_pressure = any(tier.backpressure is not None for tier in keys.tiers)
-    needs_model = size is not None or speed is None or sync_bytes is not None or has_pressure
-    may_need_model = any(tier.store is not None for tier in keys.tiers)
-    model = find_model() if needs_model or may_need_model else None
-    if model is None and needs_model:
-        key = _SIZE if size is not None else _KEYS
-        raise InputError("needs a model whose shape is known", key=("scheduler", key))
-    chunk_tokens = keys.blocks_per_chunk * section.block_size
-    num_chunks = (keys.capacity_tokens or 0) // chunk_tokens
-    chunk_bytes = 0
-    if model is not None and (size is not None or has_pressure):
-        chunk_bytes = bytes_per_token(section, model, tp) * chunk_tokens
-        if rules.shares_latents:
-            chunk_bytes = -(-chunk_bytes // _ALIGNMENT) * _ALIGNMENT
-    if size is not None:
-        num_chunks = int(size * _BYTES_PER_GIB) // chunk_bytes
-    if not num_chunks:
-        key = _SIZE if size is not None else _KEYS
-        reason = f"has no room for a chunk of {chunk_tokens} tokens"
-        raise InputError(reason, key=("scheduler", key))
-    if model is not None and speed is None:
-        # 1 GB/s is 1 byte per ns.
-        bandwidth = keys.load_bandwidth_gb_s or _BANDWIDTH_GB_S
-        ns_per_token = _bytes_on_gpu(section, model, tp) / bandwidth
-    else:
-        ns_per_token = NS_PER_S / (speed or 1.0)
-    sync_tokens = keys.sync_load_budget_tokens or 0
-    if sync_bytes is not None and model is not None:
-        num_groups = sum(group.count for group in _groups(section)) or 1
-        sync_tokens = sync_bytes // (_bytes_on_gpu(section, model, tp) * num_groups)
-    return OffloadSettings(
-        num_chunks=num_chunks,
-        blocks_per_chunk=keys.blocks_per_chunk,
-        eviction_policy=keys.eviction_policy,
-        store_threshold=keys.store_threshold,
-        offload_prompt_only=rules.offloads_parts if prompt_only is None else prompt_only,
-        copy_ns_per_token=ns_per_token,
-        sync_load_tokens=sync_tokens,
-        tiers=_tiers(section, keys, chunk_bytes, model, tp),
-    )
-
-
-def _tiers(
-    section: OffloadKeys, keys: KvOffloading, chunk_bytes: int, model: "ModelShape | None", tp: int
-) -> tuple[TierSettings, ...]:
-    chunk_tokens = keys.blocks_per_chunk * section.block_size
-    token_bytes = None if model is None else bytes_per_token(section, model, tp)
-    where = "scheduler", _KEYS, "secondary_tiers"
-    return tuple(
-        tier.settings(chunk_bytes, chunk_tokens, token_bytes, (*where, place))
-        for place, tier in enumerate(keys.tiers)
-    )
-
-
-def _groups(section: OffloadKeys) -> list[KVCacheGroup]:
-    groups = section.kv_cache_groups
-    return groups if isinstance(groups, list) else []
-
-
-def bytes_per_token(section: OffloadKeys, model: "ModelShape", tp: int) -> int:
-    """KV of a token in CPU memory: the parts of all GPUs, but latent attention's only once.
-
-    Before version 0.33.0, a latent has as many copies there as on the GPUs.
-    """
-    on_gpu = _bytes_on_gpu(section, model, tp)
-    is_shared = on_gpu == _bytes_on_gpu(section, model, 1)
-    return on_gpu if is_shared and VERSIONS[section.version].shares_latents else on_gpu * tp
-
-
-def _bytes_on_gpu(section: OffloadKeys, model: "ModelShape", tp: int) -> int:
-    """KV of a token on each GPU in all layers, or in those of one group.
-
-    Raises:
-        InputError: what a block holds cannot be derived.
-    """
-    if section.kv_cache_groups is None:
-        return model.kv_bytes_on_gpu(tp)
-    try:
-        return block_bytes(model, tp, section.block_size) // section.block_size
-    except InputError:
-        reason = f"needs capacity_tokens and load_tokens_per_s with the groups of {model.name}"
-        raise InputError(reason, key=("scheduler", _KEYS)) from None

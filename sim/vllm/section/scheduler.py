@@ -26,14 +26,14 @@ from sim.vllm.section.groups import (
 )
 from sim.vllm.section.offload import (
     KvOffloading,
-    bytes_per_token,
     check_offloading,
     check_offloading_in_role,
+    check_offloading_on_ranks,
     config_with_store,
     obstacle_to_copies,
     offload_on_stages,
-    offload_settings,
 )
+from sim.vllm.section.offload_sizes import bytes_per_token, offload_settings
 from sim.vllm.section.roles import refuses_stages, with_role
 from sim.vllm.section.speculation import SpeculativeConfig, check_drafts, check_staged_drafts
 from sim.vllm.section.versions import check_version
@@ -284,6 +284,10 @@ class VllmSection(_SchedulerKeys):
     @property
     def kv_cache_format(self) -> str | None:
         return kv_format_of_flag(self.kv_cache_dtype)
+
+    def of_rank(self, num_ranks: int) -> Self:
+        check_offloading_on_ranks(self)
+        return self
 
     def num_front_ends(self, num_ranks: int) -> int:
         if self.api_server_count is not None:

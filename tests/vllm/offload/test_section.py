@@ -20,6 +20,7 @@ _LINEAR = (
     " per_context_token_s: 0"
 )
 _TOKENS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6}"
+_SIMPLE = f"{_TOKENS[:-1]}, kv_connector: SimpleCPUOffloadConnector"
 _TWO_BLOCKS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6, blocks_per_chunk: 2}"
 _WINDOWS = "kv_cache_groups: [{kind: full_attention}, {kind: sliding_window, sliding_window: 32}]"
 _DRAFTS = "speculative_config: {method: mtp, num_speculative_tokens: 1}"
@@ -71,6 +72,15 @@ def test_budget_of_a_step_is_of_all_groups():
     where = "model: openai/gpt-oss-20b\nhardware: h100-sxm"
     keys = f"{budget}, kv_cache_groups: model, max_num_batched_tokens: 128"
     assert _settings(keys, where, roofline).sync_load_tokens == 1_000_000 // (2 * 24_576)
+
+
+def test_each_gpu_has_its_part_of_the_blocks_of_the_simple_connector():
+    """DeepSeek-V2-Lite: 31,104 bytes a token on each of two GPUs; the first block is not used."""
+    keys = "kv_offloading_size: 8, kv_offloading: {kv_connector: SimpleCPUOffloadConnector}"
+    where = "model: deepseek-ai/DeepSeek-V2-Lite\nhardware: h100-sxm"
+    found = _settings(keys, where, "{kind: roofline, tp: 2}")
+    assert found.num_chunks == 4 * 2**30 // (16 * 31_104) - 1
+    assert (found.is_simple, found.lazy_offload) == (True, False)
 
 
 def test_tokens_need_no_model():
@@ -136,6 +146,26 @@ def test_tokens_need_no_model():
             "",
             "vLLM fails with sync_load_budget_tokens and kind mamba",
         ),
+        *(
+            (f"{_SIMPLE}, {key}: {value}}}", "", f"SimpleCPUOffloadConnector has no {key}")
+            for key, value in (
+                ("blocks_per_chunk", "2"),
+                ("eviction_policy", "lru"),
+                ("secondary_tiers", "[{type: fs}]"),
+            )
+        ),
+        (f"{_TOKENS[:-1]}, lazy_offload: true}}", "", "OffloadingConnector has no lazy_offload"),
+        (f"version: 0.19.0, {_SIMPLE}}}", "", "SimpleCPUOffloadConnector of vLLM 0.19.0 is not"),
+        (
+            f"{_SIMPLE.replace('1000', '100000000000')}}}",
+            "",
+            "kv_offloading: more than 67108864 blocks are not simulated",
+        ),
+        (
+            f"{_SIMPLE}}}, kv_cache_groups: [{{kind: mamba}}]",
+            "",
+            "SimpleCPUOffloadConnector needs a group of kind full_attention",
+        ),
         (
             f"kv_offloading_size: 8, {_WINDOWS}",
             "model: Qwen/Qwen3-Next-80B-A3B-Instruct",
@@ -146,6 +176,12 @@ def test_tokens_need_no_model():
 def test_keys_that_do_not_go_together_are_refused(keys, more, reason):
     with pytest.raises(InputError, match=reason):
         _settings(keys, more)
+
+
+def test_ranks_do_not_store_lazily():
+    keys = f"{_SIMPLE}, lazy_offload: true}}"
+    with pytest.raises(InputError, match=r"lazy_offload: is not simulated with latency\.dp"):
+        _settings(keys, latency=_LINEAR + ", dp: 2}")
 
 
 _TIER = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6, %ssecondary_tiers: [%s]}"

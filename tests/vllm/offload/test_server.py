@@ -103,3 +103,51 @@ def test_requests_that_were_loaded_may_keep_each_other_waiting():
     run(*requests, offload=offload, **settings)
     with pytest.raises(InputError, match="keeps 2 requests waiting for ever"):
         run(*requests, offload=offload, version="0.19.0", **settings)
+
+
+def simple(num_blocks, **settings):
+    """Of `SimpleCPUOffloadConnector`; a block takes 16 us."""
+    return OffloadSettings(
+        connector="SimpleCPUOffloadConnector",
+        num_chunks=num_blocks,
+        copy_ns_per_token=1000.0,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_simple_connector_brings_a_prompt_back(is_async, is_lazy):
+    """Another prompt has taken its blocks on the GPU meanwhile. Three of its four come back."""
+    requests = [
+        scripted("a", PROMPT, output=3),
+        scripted("other", (2, 112), output=2, arrival_ns=SECOND),
+        scripted("b", PROMPT, output=1, arrival_ns=2 * SECOND),
+    ]
+    served = run(
+        *requests,
+        offload=simple(20, lazy_offload=is_lazy),
+        num_gpu_blocks=9,
+        async_scheduling=is_async,
+    )
+    found = served.request("b")
+    assert (found["cached_tokens"], found["host_cached_tokens"]) == (48, 48)
+    assert found["scheduled_ns"] >= 2 * SECOND + 48_000
+
+
+def test_simple_connector_does_nothing_without_prefix_caching():
+    requests = [
+        scripted("a", PROMPT, output=3),
+        scripted("b", PROMPT, output=1, arrival_ns=SECOND),
+    ]
+    served = run(*requests, offload=simple(20), enable_prefix_caching=False)
+    assert served.request("b")["cached_tokens"] == 0
+    assert {step["host_used"] for step in served.steps} == {0}
+
+
+def test_idle_server_ends_its_lazy_copies():
+    """Seven blocks of the GPU's take turns in two of CPU memory, in vLLM for ever."""
+    served = run(
+        scripted("a", (1, 100), output=2), offload=simple(2, lazy_offload=True), num_gpu_blocks=9
+    )
+    assert served.request("a")["status"] == "finished"

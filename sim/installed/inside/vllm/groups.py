@@ -34,6 +34,11 @@ def cache_groups(config: Config) -> dict[str, Any]:
         # Versions before 0.33.0 count tensors to find the size of a block.
         size = specs[0].page_size_bytes * config["num_gpu_blocks"]
         parts["kv_cache_tensors"] = [KVCacheTensor(size=size, shared_by=["layer0"])]
+    elif "kv_connector" in config.get("offload", {}):
+        # So does SimpleCPUOffloadConnector.
+        size = config["num_gpu_blocks"]
+        tensor = KVCacheTensor(size=size, layers=["layer0"], layer_stride=size, block_stride=1)
+        parts["kv_cache_tensors"] = [tensor]
     if "offload" in config and config.get("speculation", {}).get("method") in _EAGLE:
         for group in parts["kv_cache_groups"]:
             # The drafter's layers are in it.
