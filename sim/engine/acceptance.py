@@ -82,7 +82,7 @@ class _Draws:
     """
 
     def __init__(self, salt: int, limits: Sequence[float]) -> None:
-        """Draws with different salts are independent. `limits` are at most 255, the smallest first."""
+        """Draw with one of the salts. `limits` are at most 255, the smallest first."""
         self._salt: Final = np.uint64(salt)
         self._limits: Final = np.array(limits, dtype=np.float64)
         # By seed and number of the piece: what `num_reached` returns for each of its places.
