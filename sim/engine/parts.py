@@ -103,8 +103,11 @@ class Role:
     def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         """In a pass, arrivals are received. `over` gets records of requests that end here."""
 
-    def launched(self, launch: Launch[Request]) -> None:
-        """In a pass, a step was decided; it is the newest in flight."""
+    def launched(self, launch: Launch[Request], waited_ns: int) -> None:
+        """In a pass, a step was decided; it is the newest in flight.
+
+        The scheduler waits for copies for `waited_ns`, and launches it then.
+        """
 
     def step_ends(self, end_ns: int) -> None:
         """The step that was just begun will end then on all devices.

@@ -80,7 +80,8 @@ class RequestKV(RequestTokens):
         found: node on the device at which the last match ended; the next match starts there.
         found_on_host: the node at which the last match would end after a load; None: it found
             nothing to load.
-        host_len: tokens after those on the device that the last match found in host memory.
+        host_len: tokens after those on the device that the last match found in host memory; they
+            may be loaded by now.
         host_window_len: tokens of the window pool that the last match found in host memory alone.
         load_tokens: how many tokens of all layers take as long as the latest load.
         locked: the request protects the path to this node from eviction; None: it has no KV.

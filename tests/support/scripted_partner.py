@@ -42,7 +42,11 @@ class ScriptedPartner:
         received = self._role.received
         self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, received))
 
-    def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
+    def computed(self, rid: str, num_tokens: int, *, is_last: bool, wait_ns: int = 0) -> None:
+        if wait_ns:
+            event = TimedEvent(self._env, wait_ns, TRANSFER_END)
+            event.callbacks.append(lambda _: self.computed(rid, num_tokens, is_last=is_last))
+            return
         sent = self.sent.setdefault(rid, [])
         num_sent = sent[-1][1] if sent else self._scripts[rid].get("cached", 0)
         if is_last or num_tokens > num_sent:

@@ -173,7 +173,7 @@ class KVCacheManager(KVPages):
         self.unlock_prefix(kv)
         kv.found = end
         self.lock_prefix(kv)
-        kv.host_len, kv.found_on_host = 0, None
+        kv.found_on_host = None
 
     def restore_prefix(self, kv: RequestKV, num_tokens: int) -> tuple[RadixNode, int]:
         """Load what host memory has of a request's first tokens, which were found before.

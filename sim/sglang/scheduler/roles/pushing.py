@@ -22,15 +22,6 @@ from sim.sglang.scheduler.roles.decode_server import DecodeQueues
 from sim.sglang.scheduler.roles.prefill_server import Agreement, PrefillQueues
 
 
-def _sent_at_once(request: SglangRequest) -> int:
-    """How much of a cached prefix is sent before the rest is computed.
-
-    `maybe_send_cached_prefix_chunk` takes off what was found in host memory, even if it was too
-    little to be loaded.
-    """
-    return request.prefix_len - request.kv.host_len
-
-
 class PushPrefill(Role):
     """Of a prefill server: computes prompts, and keeps their KV until it is sent.
 
@@ -49,9 +40,9 @@ class PushPrefill(Role):
         self._sent, self._failed = set[str](), set[str]()
         # It has looked since the last decision.
         self._has_looked = False
-        # Of each step in flight, oldest first: requests that begin with it and are partly cached,
-        # with the number of cached tokens, until the step before it has ended.
-        self._cached: deque[list[tuple[str, int]]] = deque()
+        # Of each step in flight, oldest first: requests whose prefixes may be sent early, with the
+        # number of tokens, until the step before it has ended.
+        self._early: deque[list[tuple[str, int]]] = deque()
         # Of the same steps, and of that whose result is taken in: ends of chunks but the last ones.
         self._chunk_ends: deque[dict[str, int]] = deque()
         self._computed_ends: dict[str, int] = {}
@@ -126,28 +117,42 @@ class PushPrefill(Role):
         self._agreement.send([rid for rid in self.sending if rid in gone])
         self._queues.passes_again = True  # Until all stages agree, which is known after the pass.
 
-    def launched(self, launch: Launch[Request]) -> None:
-        """Say what is cached of prompts that begin; the step before may still write a part."""
+    def launched(self, launch: Launch[Request], waited_ns: int) -> None:
+        """Say what may be sent early; the step before may still write a part of it.
+
+        `Scheduler.run_batch` in managers/scheduler.py does so for each step, but not for one that
+        loads: the loads may still write what other requests have found on the device.
+        """
         floor = self.engine.kv.floor_page
         self._chunk_ends.append({each.rid: floor(each.extend_end) for each in launch.chunked})
         # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
-        cached: list[tuple[str, int]] = []
-        if not any(request.loaded_len for request in launch.prefill):
-            cached = [
-                (request.rid, end)
-                for request in launch.prefill
-                if request.prefix_len == request.cached_tokens
-                and (end := _sent_at_once(cast("SglangRequest", request))) > 0
-            ]
-        self._cached.append(cached)
-        if cached and len(self.engine.in_flight) == 1:
-            self._announce_cached()
+        early: list[tuple[str, int]] = []
+        if not any(request.load_tokens for request in launch.prefill):
+            for request in launch.prefill:
+                if (end := self._early_end(cast("SglangRequest", request))) > 0:
+                    early.append((request.rid, end))
+        self._early.append(early)
+        if early and len(self.engine.in_flight) == 1:
+            self._send_early(waited_ns)
+
+    def _early_end(self, request: SglangRequest) -> int:
+        """How much of a prompt is sent when a step with it is launched.
+
+        `maybe_send_cached_prefix_chunk` takes off what the match had found in host memory, even if
+        it is loaded by now, or was too little to be loaded. So a chunk that follows a load may be
+        sent in two parts: this one, and the rest with the chunk's result. With stages a chunk is
+        sent when the next one is decided, and nothing is left to be sent early.
+        """
+        if self._agreement is not None and request.prefix_len != request.cached_tokens:
+            return 0
+        end = request.prefix_len - request.kv.host_len
+        return end if end == self.engine.kv.floor_page(end) else 0
 
     def begin_result(self, output: StepOutput, now_ns: int) -> None:
         self._computed_ends = self._chunk_ends.popleft()
-        self._cached.popleft()
-        if self._cached:
-            self._announce_cached()
+        self._early.popleft()
+        if self._early:
+            self._send_early(0)
 
     def chunk_computed(self, request: Request) -> None:
         end = self._computed_ends[request.rid]
@@ -190,10 +195,10 @@ class PushPrefill(Role):
         self._note_news()
         return True
 
-    def _announce_cached(self) -> None:
-        cached, self._cached[0] = self._cached[0], []
-        for rid, num_tokens in cached:
-            self.scheduler.partner.computed(rid, num_tokens, is_last=False)
+    def _send_early(self, wait_ns: int) -> None:
+        early, self._early[0] = self._early[0], []
+        for rid, num_tokens in early:
+            self.scheduler.partner.computed(rid, num_tokens, is_last=False, wait_ns=wait_ns)
 
     def _drop_failed(self, over: list[RequestRecord]) -> None:
         """End the requests that wait for something that failed; those in a batch go on with it.
