@@ -128,9 +128,11 @@ class PushPrefill(Role):
         # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
         early: list[tuple[str, int]] = []
         if not any(request.load_tokens for request in launch.prefill):
-            for request in launch.prefill:
-                if (end := self._early_end(cast("SglangRequest", request))) > 0:
-                    early.append((request.rid, end))
+            early = [
+                (request.rid, end)
+                for request in launch.prefill
+                if (end := self._early_end(cast("SglangRequest", request))) > 0
+            ]
         self._early.append(early)
         if early and len(self.engine.in_flight) == 1:
             self._send_early(waited_ns)
