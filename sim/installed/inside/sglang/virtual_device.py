@@ -52,7 +52,8 @@ class VirtualDevice:
                 return self.time_s <= device.now_s
 
             def wait(self, stream: Stream) -> None:
-                stream.free_s = max(stream.free_s, self.time_s)
+                # A copy waits for an event when it begins: in whole nanoseconds, too.
+                stream.free_s = max(round(stream.free_s, 9), self.time_s)
 
             def synchronize(self) -> None:
                 device.now_s = max(device.now_s, self.time_s)
