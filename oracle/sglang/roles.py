@@ -115,7 +115,7 @@ class Disaggregated(Both):
             self.fields(), len(server.waiting_queue), len(server.running_batch.reqs),
             [pool.counts() for pool in self.driver.pools], self._num_outputs,
             server.req_to_token_pool.available_size(), server.chunked_req is None,
-            len(self.driver.live),
+            len(self.driver.live), self._restores(),
         )  # fmt: skip
         seen, self._seen = self._seen, state
         self._num_equal = self._num_equal + 1 if state == seen else 0
@@ -123,6 +123,10 @@ class Disaggregated(Both):
             return False
         self._seen = None
         return True
+
+    def _restores(self) -> list[tuple[int, Any]]:
+        """How far the loads from host memory are that transfers wait for."""
+        return []
 
     def _looks(self) -> bool:
         """Whether the last pass has looked at all transfers."""
@@ -198,6 +202,13 @@ class Decode(Disaggregated):
                 name = "resumed" if request.rid in retracted else "received"
                 times = self.driver.info[request.rid].setdefault(name, [])
                 times.append(self.driver.clock.now_s)
+
+    def _restores(self) -> list[tuple[int, Any]]:
+        """A load that has begun counts no longer against the memory for other requests."""
+        return [
+            (each.hicache_load_consumer_index, each.hicache_restore_status)
+            for each in self.s.disagg_decode_transfer_queue.queue
+        ]
 
     def _looks(self) -> bool:
         is_full = bool(self.s.disagg_decode_prealloc_queue.retracted_queue)
