@@ -108,8 +108,9 @@ class Stages:
         return []
 
     def _launch(self, number: int, batch: Any, *_: Any) -> tuple[Any, None]:
-        self.driver.role.forward_ends(self.free_ns[-1] / _NS_PER_S, batch)
         self.now_s = self.driver.thread_s(self.now_s)
+        self.driver.set_time(self.now_s)
+        self.driver.role.forward_ends(self.free_ns[-1] / _NS_PER_S, batch)
         result, row = self.driver.launch(batch, self.driver.queue_before, self.now_s)
         step_ns = round((row["t_end"] - row["t_start"]) * _NS_PER_S)
         free_ns, done_ns = self.free_ns, 0

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.installed.inside.placeholders import install_placeholders
@@ -27,7 +28,8 @@ def undecided(folder: Path) -> Iterator[tuple[Path, Line]]:
 
 def decide(oracle: type, path: Path, case: Line) -> None:
     """Run one case and write it again, with its decisions."""
-    decisions = oracle(case["config"], case["workload"]).run()
+    with TemporaryDirectory() as root_dir:  # of tiers, which write their settings there
+        decisions = oracle(case["config"] | {"root_dir": root_dir}, case["workload"]).run()
     whole = json.loads(path.read_text(encoding="utf-8")) | {"decisions": decisions}
     beside = path.with_suffix(".tmp")
     beside.write_text(json.dumps(whole, separators=(",", ":")) + "\n", encoding="utf-8")

@@ -7,7 +7,6 @@ it. Stores are given to the GPU when the next step begins, loads when their own 
 """
 
 from collections import deque
-from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,10 +59,10 @@ def tiers_in(config: Config) -> list[Config]:
 
 
 def _tier_config(config: Config) -> Config:
-    """What `kv_connector_extra_config` says of tiers; `root_dir` is that of a server's ranks."""
+    """What `kv_connector_extra_config` says of tiers, whose directories are in `root_dir`."""
     if "tier" not in config["offload"]:
         return {}
-    root_dir = config.get("root_dir") or mkdtemp()
+    root_dir = config["root_dir"]
     tiers = [_one_tier(tier, f"{root_dir}/{i}") for i, tier in enumerate(tiers_in(config))]
     return {"spec_name": "TieringOffloadingSpec", "secondary_tiers": tiers}
 

@@ -7,7 +7,6 @@ and a forward pass starts when all have decided and lasts as long as the slowest
 workload says which rank the front end sends it to.
 """
 
-from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,9 +98,8 @@ class Ranks:
     def __init__(self, config: Line, rows: list[Line]) -> None:
         self._rows = rows
         self.now_ns = self._free_ns = 0
-        # All ranks have the same settings, so the same directories.
+        # All ranks have the same settings, so the same directories below `root_dir`.
         self.disks: Any = None
-        config = config | {"root_dir": mkdtemp()}
         self._ranks: list[Rank] = []
         for number in range(config["ranks"]):
             mine = [row for row in rows if row["rank"] == number]
