@@ -181,13 +181,13 @@ class EngineCore(LiveRequests):
             elif not in_flight:
                 wakes_ns = self.scheduler.idle(now_ns, decision)
             return Decided(None, None, over, wakes_ns, preempted)
-        batch = self._launched(launch, now_ns, decision.waited_ns)
+        batch = self._launched(launch, now_ns, now_ns + decision.waited_ns)
         state = self.state(taken_out, decision.restored)
         if self.stopped_since_batch:
             self.stopped_since_batch, self._preempted_since_batch = [], []
         return Decided(batch, state, over, None, preempted, decision.waited_ns)
 
-    def _launched(self, launch: Launch[Request], now_ns: int, waited_ns: int) -> Batch:
+    def _launched(self, launch: Launch[Request], now_ns: int, at_ns: int) -> Batch:
         """Note that a launch is in flight; returns its batch."""
         self.in_flight.append(launch)
         if self._turns is not None:
@@ -198,7 +198,7 @@ class EngineCore(LiveRequests):
                 request.scheduled_ns = now_ns
                 request.cached_tokens = request.prefix_len
                 request.host_cached_tokens = request.loaded_len
-        self.role.launched(launch, waited_ns)
+        self.role.launched(launch, at_ns)
         return self._results.describe(launch, self.stopped_since_batch)
 
     def idle(self, now_ns: int) -> int | None:

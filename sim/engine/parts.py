@@ -103,10 +103,10 @@ class Role:
     def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         """In a pass, arrivals are received. `over` gets records of requests that end here."""
 
-    def launched(self, launch: Launch[Request], waited_ns: int) -> None:
+    def launched(self, launch: Launch[Request], at_ns: int) -> None:
         """In a pass, a step was decided; it is the newest in flight.
 
-        The scheduler waits for copies for `waited_ns`, and launches it then.
+        It is launched at `at_ns`, for which the scheduler may wait for copies.
         """
 
     def step_ends(self, end_ns: int) -> None:

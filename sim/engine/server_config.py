@@ -14,10 +14,10 @@ class Partner(Protocol):
     def allocated(self, rid: str, num_cached_tokens: int) -> None:
         """A decode server has allocated the KV of a prompt; its first tokens are cached there."""
 
-    def computed(self, rid: str, num_tokens: int, *, is_last: bool, wait_ns: int = 0) -> None:
+    def computed(self, rid: str, num_tokens: int, *, is_last: bool, from_ns: int = 0) -> None:
         """A prefill server has computed the KV of a prompt's first tokens: they may be sent.
 
-        It sends them when `wait_ns` have passed.
+        If it has not computed them before `from_ns`, they may be sent from then on.
         """
 
 
@@ -27,7 +27,7 @@ class _NoPartner:
     def allocated(self, rid: str, num_cached_tokens: int) -> None:
         """Do nothing."""
 
-    def computed(self, rid: str, num_tokens: int, *, is_last: bool, wait_ns: int = 0) -> None:
+    def computed(self, rid: str, num_tokens: int, *, is_last: bool, from_ns: int = 0) -> None:
         """Do nothing."""
 
 

@@ -42,9 +42,9 @@ class ScriptedPartner:
         received = self._role.received
         self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, received))
 
-    def computed(self, rid: str, num_tokens: int, *, is_last: bool, wait_ns: int = 0) -> None:
-        if wait_ns:
-            event = TimedEvent(self._env, wait_ns, TRANSFER_END)
+    def computed(self, rid: str, num_tokens: int, *, is_last: bool, from_ns: int = 0) -> None:
+        if from_ns > self._env.now_ns:
+            event = TimedEvent(self._env, from_ns - self._env.now_ns, TRANSFER_END)
             event.callbacks.append(lambda _: self.computed(rid, num_tokens, is_last=is_last))
             return
         sent = self.sent.setdefault(rid, [])

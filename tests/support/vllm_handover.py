@@ -56,7 +56,7 @@ class OtherHalf:
             self.loads[rid].append(-(-num_tokens // kv.page_size))
         self._expect_end(rid)
 
-    def computed(self, rid: str, num_tokens: int, *, is_last: bool, wait_ns: int = 0) -> None:
+    def computed(self, rid: str, num_tokens: int, *, is_last: bool, from_ns: int = 0) -> None:
         self.computed_ns[rid] = self._env.now_ns
         self._expect_end(rid)
 

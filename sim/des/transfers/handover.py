@@ -218,10 +218,10 @@ class Handovers:
             self._tell_of_allocation(rid, handover)
         self._send(rid, handover)
 
-    def computed(self, rid: str, num_tokens: int, *, is_last: bool, wait_ns: int = 0) -> None:
+    def computed(self, rid: str, num_tokens: int, *, is_last: bool, from_ns: int = 0) -> None:
         """A prefill server has computed the KV of a prompt's first tokens: they may be sent."""
-        if wait_ns:
-            event = TimedEvent(self._env, wait_ns, TRANSFER_END)
+        if from_ns > self._env.now_ns:
+            event = TimedEvent(self._env, from_ns - self._env.now_ns, TRANSFER_END)
             event.callbacks.append(lambda _: self.computed(rid, num_tokens, is_last=is_last))
             return
         handover = self.live.get(rid)

@@ -1,4 +1,4 @@
-"""A part of a prompt that a prefill server sends only after a wait."""
+"""A part of a prompt that a prefill server sends later."""
 
 from types import SimpleNamespace
 
@@ -14,9 +14,9 @@ from sim.scenario.servers_section import TransferSection
 from sim.workload.workload import ScriptedRequest
 
 
-@pytest.mark.parametrize("wait_ns", [0, 500])
-def test_part_leaves_after_its_wait(wait_ns):
-    """64 bytes at a byte a nanosecond arrive 64 ns after the wait."""
+@pytest.mark.parametrize("from_ns", [0, 500])
+def test_part_leaves_at_its_time(from_ns):
+    """64 bytes at a byte a nanosecond arrive 64 ns after its time."""
     env = Clock()
     settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0})
     transfers = Transfers(env, settings, lambda _: KvBytes(1, 0), 0)
@@ -28,8 +28,8 @@ def test_part_leaves_after_its_wait(wait_ns):
     request = ScriptedRequest(SimpleNamespace(rid="r", prompt=range(100)), None)
     handover = handovers.live["r"] = Handover(request, prefill, decode)
     handover.allocation_known = True
-    handovers.computed("r", 64, is_last=False, wait_ns=wait_ns)
-    assert handover.num_sent == (0 if wait_ns else 64)
+    handovers.computed("r", 64, is_last=False, from_ns=from_ns)
+    assert handover.num_sent == (0 if from_ns else 64)
     env.run()
     assert handover.num_sent == handover.sent_tokens == 64
-    assert env.now_ns == wait_ns + 64
+    assert env.now_ns == from_ns + 64

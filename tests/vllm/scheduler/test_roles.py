@@ -17,7 +17,7 @@ class Partner:
     def allocated(self, rid, num_cached_tokens):
         self.allocations.append((rid, num_cached_tokens))
 
-    def computed(self, rid, num_tokens, *, is_last, wait_ns=0):
+    def computed(self, rid, num_tokens, *, is_last, from_ns=0):
         assert is_last
         self.computed_rids.append((rid, num_tokens))
 

@@ -40,10 +40,10 @@ class PushPrefill(Role):
         self._sent, self._failed = set[str](), set[str]()
         # It has looked since the last decision.
         self._has_looked = False
-        # Of each step in flight, oldest first: requests whose prefixes may be sent early, with the
-        # number of tokens, until the step before it has ended.
-        self._early: deque[list[tuple[str, int]]] = deque()
-        # Of the same steps, and of that whose result is taken in: ends of chunks but the last ones.
+        # When the latest step ends.
+        self._free_ns = 0
+        # Of each step in flight, oldest first, and of that whose result is taken in: ends of chunks
+        # but the last ones.
         self._chunk_ends: deque[dict[str, int]] = deque()
         self._computed_ends: dict[str, int] = {}
 
@@ -117,8 +117,8 @@ class PushPrefill(Role):
         self._agreement.send([rid for rid in self.sending if rid in gone])
         self._queues.passes_again = True  # Until all stages agree, which is known after the pass.
 
-    def launched(self, launch: Launch[Request], waited_ns: int) -> None:
-        """Say what may be sent early; the step before may still write a part of it.
+    def launched(self, launch: Launch[Request], at_ns: int) -> None:
+        """Say what may be sent early: when the step before has ended, which may still write it.
 
         `Scheduler.run_batch` in managers/scheduler.py does so for each step, but not for one that
         loads: the loads may still write what other requests have found on the device.
@@ -126,16 +126,16 @@ class PushPrefill(Role):
         floor = self.engine.kv.floor_page
         self._chunk_ends.append({each.rid: floor(each.extend_end) for each in launch.chunked})
         # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
-        early: list[tuple[str, int]] = []
-        if not any(request.load_tokens for request in launch.prefill):
-            early = [
-                (request.rid, end)
-                for request in launch.prefill
-                if (end := self._early_end(cast("SglangRequest", request))) > 0
-            ]
-        self._early.append(early)
-        if early and len(self.engine.in_flight) == 1:
-            self._send_early(waited_ns)
+        if any(request.load_tokens for request in launch.prefill):
+            return
+        from_ns = max(at_ns, self._free_ns)
+        for request in launch.prefill:
+            if (end := self._early_end(cast("SglangRequest", request))) > 0:
+                rid = request.rid
+                self.scheduler.partner.computed(rid, end, is_last=False, from_ns=from_ns)
+
+    def step_ends(self, end_ns: int) -> None:
+        self._free_ns = end_ns
 
     def _early_end(self, request: SglangRequest) -> int:
         """How much of a prompt is sent when a step with it is launched.
@@ -152,9 +152,6 @@ class PushPrefill(Role):
 
     def begin_result(self, output: StepOutput, now_ns: int) -> None:
         self._computed_ends = self._chunk_ends.popleft()
-        self._early.popleft()
-        if self._early:
-            self._send_early(0)
 
     def chunk_computed(self, request: Request) -> None:
         end = self._computed_ends[request.rid]
@@ -196,11 +193,6 @@ class PushPrefill(Role):
         self._failed.add(request.rid)
         self._note_news()
         return True
-
-    def _send_early(self, wait_ns: int) -> None:
-        early, self._early[0] = self._early[0], []
-        for rid, num_tokens in early:
-            self.scheduler.partner.computed(rid, num_tokens, is_last=False, wait_ns=wait_ns)
 
     def _drop_failed(self, over: list[RequestRecord]) -> None:
         """End the requests that wait for something that failed; those in a batch go on with it.
