@@ -212,8 +212,7 @@ class Handovers:
         """The prefill server learns that its partner has allocated the KV."""
         if not self._matters(rid, handover):
             return
-        handover.allocation_known = True
-        handover.num_sent = num_cached_tokens
+        handover.allocation_known, handover.num_sent = True, num_cached_tokens
         if not handover.is_computed:
             self._tell_of_allocation(rid, handover)
         self._send(rid, handover)
@@ -247,9 +246,8 @@ class Handovers:
         """Send what is computed and not sent, if the decode server has allocated KV for it."""
         target = handover.target
         num_tokens = handover.num_computed - handover.num_sent
-        if not handover.allocation_known or target is None:
-            return
-        if num_tokens <= 0 and not handover.is_computed:
+        is_due = num_tokens > 0 or handover.is_computed
+        if not (handover.allocation_known and is_due) or target is None:
             return
         handover.num_sent = max(handover.num_sent, handover.num_computed)
         handover.num_under_way += 1
