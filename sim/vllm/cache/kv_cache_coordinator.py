@@ -359,12 +359,20 @@ class KVCacheCoordinator(KVMemory):
         for number, manager in enumerate(self.managers):
             manager.detach(kv, kv.tables[number])
 
-    def free(self, kv: RequestBlocks, seq_len: int) -> None:
-        """Free a request's blocks; its last block will be allocated first."""
+    def free(self, kv: RequestBlocks, seq_len: int, *, together: bool = False) -> None:
+        """Free a request's blocks; its last block will be allocated first.
+
+        `together`: the groups' blocks are freed as one list, so that those of the last group will
+        be allocated first. Without it, one group after another is freed.
+        """
         self._hand_out(kv, seq_len)
-        tables = self._tables(kv)
-        for number, manager in enumerate(self.managers):
-            manager.free(kv, tables[number])
+        tables, numbers = self._tables(kv), list(range(len(self.managers)))
+        if together and len(numbers) > 1:
+            for number in numbers:
+                self.managers[number].free_uncached(tables[number])
+            numbers.reverse()
+        for number in numbers:
+            self.managers[number].free(kv, tables[number])
         kv.tables = []
         kv.catch_up = None  # refers to the request, which would keep itself in memory
 

@@ -345,6 +345,14 @@ class SingleTypeManager(Generic[T]):
         """Free a request's blocks; its last block will be allocated first."""
         self._free([block for block in reversed(table.blocks) if block != NULL])
 
+    def free_uncached(self, table: T) -> None:
+        """Free those blocks of a request that nobody can find; `free` will free the others."""
+        blocks, pool = table.blocks, self._pool
+        places = [i for i, block in enumerate(blocks) if block != NULL and not pool.hash_at(block)]
+        self._free([blocks[i] for i in reversed(places)])
+        for i in places:
+            blocks[i] = NULL
+
     def _free(self, blocks: list[int]) -> None:
         if blocks:
             self._pool.free_blocks(blocks, uncached_first=self._rules.reuses_uncached_first)

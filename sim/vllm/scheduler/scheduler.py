@@ -309,7 +309,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def begin_result(self) -> None:
         fences = self.connector.fences
         for kv, num_tokens in fences.ended() if fences is not None else ():
-            self._blocks.free(kv, num_tokens)
+            self._blocks.free(kv, num_tokens, together=True)
             self._admission.refused = None
 
     def keeps_blocks(self, rid: str) -> bool:
