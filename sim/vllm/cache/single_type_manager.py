@@ -258,7 +258,13 @@ class SingleTypeManager(Generic[T]):
         return table
 
     def allocate_to_load(self, table: T, num_tokens: int) -> None:
-        """Allocate what must be fetched of a new request's first tokens, if no chunk does."""
+        """Allocate what must be fetched of a new request's first tokens.
+
+        All groups do so before any group allocates more (`allocate_external_computed_blocks`).
+        """
+        num_missing = -(-num_tokens // self._block_size) - table.num_blocks
+        if num_missing > 0:
+            table.blocks += self._pool.get_new_blocks(num_missing)
 
     def allocate_new_blocks(self, table: T, chunk: Chunk) -> None:
         """Allocate blocks for a chunk; the pool must have them."""
