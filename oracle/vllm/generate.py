@@ -182,8 +182,7 @@ def _with_parts(key: str, config: Config, parts: Collection[str]) -> Config:
         has_eagle = not {"groups", "offload"} <= set(parts)
         config = draw_speculation(random.Random(f"{key}/drafts"), config, has_eagle=has_eagle)
     if role is not None:
-        recomputes = is_new and "offload" not in parts
-        config = draw_role(random.Random(f"{key}/role"), config, role, recomputes=recomputes)
+        config = draw_role(random.Random(f"{key}/role"), config, role, recomputes=is_new)
     if "groups" in parts:
         rng, offloads = random.Random(f"{key}/groups"), "offload" in parts
         config = draw_groups(rng, config, has_interval=is_new, offloads=offloads)

@@ -255,6 +255,11 @@ class KVCacheCoordinator(KVMemory):
             num_blocks += manager.num_blocks_for_rest(tables[number], rest)
         return num_blocks
 
+    def num_blocks_for_whole(self, whole: Chunk) -> int:
+        """How many blocks a request without blocks will need at a time."""
+        none = CacheHit(0, [NO_BLOCKS for _ in self.managers], 0)
+        return self._num_new_blocks(none, whole, is_whole=True)
+
     def num_lookahead_blocks(self, num_tokens: int) -> int:
         """How many blocks `num_tokens` tokens take behind those that have blocks."""
         return sum([manager.num_lookahead_blocks(num_tokens) for manager in self.managers])

@@ -118,6 +118,7 @@ class KvLoads:
         if is_lost:
             self._memory.free(request.kv, request.seq_len)
             request.seq_len = 0
+            self._prefilling.add(request)
         return False
 
     def num_wanted(self, request: VllmRequest) -> int:
@@ -151,15 +152,22 @@ class KvLoads:
         return True
 
     def _num_reserved(self) -> int:
-        """Blocks that prompts in progress, and the first step of this one with drafts, need."""
+        """Blocks that prompts in progress, and the first step of this one with drafts, need.
+
+        A prompt whose KV was lost is in progress, too, even if it is the one that would load.
+        """
         memory, num_ahead = self._memory, self._num_ahead
         num_blocks = memory.num_lookahead_blocks(num_ahead)
         for request in self._prefilling:
+            num_tokens = request.num_tokens + num_ahead
             if request.seq_len:
                 start = request.prefix_len if request in self.has_chunk else request.seq_len
-                num_tokens = request.num_tokens + num_ahead
                 rest = Chunk(start, num_tokens, request.prefill_end, num_ahead)
                 num_blocks += memory.num_blocks_for_rest(request.kv, rest)
+            else:
+                # Its KV was lost, and all of its blocks with it.
+                whole = Chunk(0, num_tokens, request.prefill_end, num_ahead)
+                num_blocks += memory.num_blocks_for_whole(whole)
         return num_blocks
 
     def admitted(self, request: VllmRequest) -> None:

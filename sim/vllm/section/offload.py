@@ -212,10 +212,6 @@ def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
     where = f"is not simulated with {_KEYS} on servers of role {role}"
     if not VERSIONS[section.version].offloads_parts:
         raise InputError(f"{section.version} {where}", key=("scheduler", "version"))
-    if role == DECODE and section.kv_load_failure_policy != "fail":
-        # A request whose KV was lost counts the blocks that it lacks against a load of its own, and
-        # may wait until a client gives up (`_inflight_prefill_reserved_blocks`).
-        raise InputError(where, key=("scheduler", "kv_load_failure_policy"))
 
 
 def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:
