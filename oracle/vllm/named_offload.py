@@ -244,6 +244,26 @@ OFFLOAD_CASES = {
         handover=(0.02, 0.0),
         versions=NEW,
     ),
+    "offload_decode_lost": Named(
+        "A prompt whose KV was lost leaves room for itself when it loads what CPU memory has of it",
+        Load(
+            num_requests=50,
+            longest_prompt=60,
+            longest_output=12,
+            sharing=0.5,
+            quoting=0.5,
+            repeating=0.3,
+            impatient=1.0,
+            patience_s=0.4,
+            gap_s=0.03,
+        ),
+        {"role": "decode", "kv_load_failure_policy": "recompute"}
+        | {"offload": _MEMORY | {"offload_prompt_only": False}}
+        | _TIGHT_BLOCKS,
+        handover=(0.01, 0.5),
+        versions=NEW,
+        seed=3,
+    ),
     "offload_decode_groups": Named(
         "A decode server with states and windows: all groups go on from the same prefix",
         _SHARED,

@@ -117,7 +117,7 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
         table.keep_tokens(self._block_size)
 
     def free(self, kv: RequestBlocks, table: FullAttentionTable) -> None:
-        pool, num_hashed = self._pool, len(table.hashed)
+        pool = self._pool
         if pool.events is not None:
             pool.events.filled(kv, table.blocks_from(0), table.num_cached)
         if self._rules.reuses_uncached_first:

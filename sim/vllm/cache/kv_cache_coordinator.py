@@ -183,10 +183,8 @@ class KVCacheCoordinator(KVMemory):
         return True
 
     def _num_new_blocks(self, hit: CacheHit, chunk: Chunk, *, is_whole: bool) -> int:
-        num_blocks = 0
-        for number, manager in enumerate(self.managers):
-            num_blocks += manager.num_new_blocks(hit.blocks[number], chunk, is_whole=is_whole)
-        return num_blocks
+        found = enumerate(hit.blocks)
+        return sum([self.managers[i].num_new_blocks(b, chunk, is_whole=is_whole) for i, b in found])
 
     def fits_behind(self, kv: RequestBlocks, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
         """As `can_admit` for a request that has the blocks of the tokens before the chunk."""
@@ -367,8 +365,7 @@ class KVCacheCoordinator(KVMemory):
     def free(self, kv: RequestBlocks, seq_len: int, *, together: bool = False) -> None:
         """Free a request's blocks; its last block will be allocated first.
 
-        `together`: the groups' blocks are freed as one list, so that those of the last group will
-        be allocated first. Without it, one group after another is freed.
+        `together`: so are those of the last group; otherwise those of the first group.
         """
         self._hand_out(kv, seq_len)
         tables, numbers = self._tables(kv), list(range(len(self.managers)))

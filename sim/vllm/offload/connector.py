@@ -135,6 +135,8 @@ class OffloadConnector(Connector):
 
     def decides(self, *, has_in_flight: bool) -> None:
         self._role.decides(has_in_flight=has_in_flight)
+        if self.has_jobs or self.host.awaits_tiers:
+            self._kv_loads.is_last_chance = False
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         held = [] if self.fences is None else [each[1:] for each in self.fences.held]

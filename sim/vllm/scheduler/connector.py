@@ -121,6 +121,10 @@ class KvLoads:
             self._prefilling.add(request)
         return False
 
+    def has_lost(self, request: VllmRequest) -> bool:
+        """Whether a request has lost its KV, and no longer waits for any."""
+        return not request.seq_len and request in self._prefilling
+
     def num_wanted(self, request: VllmRequest) -> int:
         """Tokens of a prompt whose KV is fetched; with states, the last one is computed here."""
         return request.prompt_len - (self._leaves_out_last and request.prompt_len > 1)
@@ -260,6 +264,11 @@ class Connector:
             return False
         loads.keep(request)
         return True
+
+    def forget(self, request: VllmRequest) -> None:
+        """A request loses its blocks, or ends without any."""
+        if self.loads is not None:
+            self.loads.forget(request)
 
     def is_copied(self, request: VllmRequest) -> bool:
         """A request has ended, and some copy of its blocks has not."""

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.engine.server_config import BOTH, DECODE
+from sim.engine.server_config import BOTH
 from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
 from sim.vllm.cache.single_type_manager import MAMBA, WINDOW

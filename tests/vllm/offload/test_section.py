@@ -256,9 +256,3 @@ def test_servers_of_a_role_keep_kv_too():
     assert found.num_chunks == 8 * 2**30 // (131_072 * 16)
     budget = f"{_TOKENS[:-1]}, sync_load_budget_tokens: 9}}"
     assert _settings(f"{budget}, {_WINDOWS}", _POOLS).sync_load_tokens == 9
-
-
-def test_lost_kv_is_not_computed_again_beside_cpu_memory():
-    reason = "kv_load_failure_policy: is not simulated with kv_offloading on servers of role decode"
-    with pytest.raises(InputError, match=reason):
-        _settings(f"{_TOKENS}, kv_load_failure_policy: recompute", _POOLS)
