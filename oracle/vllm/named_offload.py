@@ -95,6 +95,26 @@ OFFLOAD_CASES = {
         | _TIGHT_BLOCKS,
         versions=NEW,
     ),
+    "offload_groups_drafter": Named(
+        "An EAGLE drafter among layers with windows: their last chunk, and block, is left out",
+        _SHARED,
+        {
+            "offload": _MEMORY | {"num_chunks": 60, "offload_prompt_only": False},
+            "kv_cache_groups": [
+                {"kind": "full_attention"},
+                {"kind": "sliding_window", "sliding_window": 33, "has_drafter": True},
+                {"kind": "chunked_local_attention", "attention_chunk_size": 48},
+            ],
+            "speculation": {
+                "method": "eagle",
+                "num_speculative_tokens": 3,
+                "by_position": [0.8, 0.7, 0.6],
+            },
+        }
+        | _ASYNC
+        | {"num_gpu_blocks": 60, "prefix_cache_retention_interval": 32},
+        versions=NEW,
+    ),
     "offload_windows": Named(
         "Windows of two lengths: their last chunks come back, and leave when the GPU needs blocks",
         _SHARED,

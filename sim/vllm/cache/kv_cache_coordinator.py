@@ -68,15 +68,14 @@ class KVCacheCoordinator(KVMemory):
             manager_of(spec, number, self.pool, block_size, rules)
             for number, spec in enumerate(groups)
         ]
+        drafters = [spec for spec in groups if spec.has_drafter]
+        for manager in self.managers if drafters else ():
+            # Groups with the same rules are looked up together.
+            manager.drops_last = manager.drops_last and manager.spec in drafters
         self._rules = rules
         self._search: HybridSearch | None = None
         if len(groups) > 1:
-            self._search = HybridSearch(
-                self.managers,
-                block_size,
-                drops_last=rules.drops_last_block,
-                looks_behind=rules.looks_behind,
-            )
+            self._search = HybridSearch(self.managers, block_size, looks_behind=rules.looks_behind)
         kinds = {spec.kind for spec in groups}
         self._has_states = MAMBA in kinds
         self._finds_one_by_one = rules.fetches_states and {FULL, MAMBA} <= kinds
@@ -132,7 +131,7 @@ class KVCacheCoordinator(KVMemory):
                     return hit
             return self._search.find(kv, num_tokens - 1)
         blocks = managers[0].find_longest_cache_hit(
-            kv, num_tokens - 1, managers, drops_last=rules.drops_last_block
+            kv, num_tokens - 1, managers, drops_last=managers[0].drops_last
         )
         num_found = len(blocks[0]) * self.page_size
         return CacheHit(num_found, blocks, num_found)

@@ -270,7 +270,13 @@ class MambaManager(SingleTypeManager[MambaTable]):
             self._pool.add_hashes(hashes, block_ids([block]), decision, number)
 
     def are_worth_caching(
-        self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
+        self,
+        first: int,
+        end: int,
+        boundaries: list[int],
+        per_chunk: int = 1,
+        *,
+        drops_last: bool = False,
     ) -> list[bool] | None:
         size, interval = self._block_size, self._rules.interval
         if interval is None or (interval and interval <= size):

@@ -66,10 +66,16 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
             super().allocate_to_load(table, num_tokens)
 
     def are_worth_caching(
-        self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
+        self,
+        first: int,
+        end: int,
+        boundaries: list[int],
+        per_chunk: int = 1,
+        *,
+        drops_last: bool = False,
     ) -> list[bool] | None:
         # With `drops_last` a run of blocks ends a block behind the place where requests go on.
-        num_behind, interval = int(self._rules.drops_last_block), self._rules.interval
+        num_behind, interval = int(drops_last), self._rules.interval
         num_needed, size = self._num_needed + num_behind, self._block_size
         worth = [False] * (end - first)
         if interval != 0:

@@ -14,7 +14,13 @@ from sim.vllm.cache.single_type_manager import MAMBA, WINDOW
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.settings import EvictionPolicy, OffloadSettings, TierSettings
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
-from sim.vllm.section.groups import KVCacheGroup, block_bytes
+from sim.vllm.section.groups import (
+    DRAFTER,
+    KVCacheGroup,
+    block_bytes,
+    has_drafter,
+    refused_chunks,
+)
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.section.tiers import SecondaryTierSection
 from sim.vllm.version_rules import VERSIONS
@@ -169,8 +175,7 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
     if groups is None:
         return
     if drafts is not None and drafts.method in EAGLE_METHODS:
-        reason = f"{given} with drafts of method {drafts.method} is not simulated with {_GROUPS}"
-        raise KeysError(reason, given, _GROUPS, "speculative_config")
+        _check_drafter(section, given, drafts.method)
     kinds = [WINDOW] if groups == "model" else [group.kind for group in groups]
     if MAMBA in kinds and not section.enable_prefix_caching:
         raise KeysError(
@@ -199,6 +204,16 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
             _INTERVAL,
             given,
         )
+
+
+def _check_drafter(section: OffloadKeys, given: str, method: str) -> None:
+    """Refuse groups of which none says that it has the drafter's layers, or one that must not."""
+    if not has_drafter(section.kv_cache_groups):
+        reason = f"{given} with drafts of method {method} needs a list of groups, and {DRAFTER} in"
+        raise KeysError(f"{reason} that of the drafter's layers", given, _GROUPS)
+    refused = refused_chunks(_groups(section), method) if section.enable_prefix_caching else None
+    if refused is not None:
+        raise KeysError(refused, _GROUPS, "speculative_config")
 
 
 def check_offloading_in_role(section: OffloadKeys, role: str) -> None:

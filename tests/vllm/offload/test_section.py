@@ -22,6 +22,10 @@ _LINEAR = (
 _TOKENS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6}"
 _TWO_BLOCKS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6, blocks_per_chunk: 2}"
 _WINDOWS = "kv_cache_groups: [{kind: full_attention}, {kind: sliding_window, sliding_window: 32}]"
+_CHUNKS = (
+    "kv_cache_groups: [{kind: full_attention}, {kind: chunked_local_attention,"
+    " attention_chunk_size: 64, has_drafter: true}]"
+)
 _DRAFTS = "speculative_config: {method: mtp, num_speculative_tokens: 1}"
 _MODEL = "model: meta-llama/Llama-3.1-8B"
 
@@ -119,7 +123,12 @@ def test_tokens_need_no_model():
         (
             f"{_TOKENS}, {_WINDOWS}, {_DRAFTS}",
             "",
-            "kv_offloading with drafts of method mtp is not simulated with kv_cache_groups",
+            "kv_offloading with drafts of method mtp needs a list of groups, and has_drafter in",
+        ),
+        (
+            f"{_TOKENS}, {_DRAFTS}, {_CHUNKS}",
+            "",
+            "vLLM refuses kind chunked_local_attention with drafts of method mtp and a KV",
         ),
         (
             f"{_TOKENS}, kv_cache_groups: [{{kind: mamba}}], enable_prefix_caching: false",
