@@ -311,6 +311,33 @@ OFFLOAD_CASES = {
         handover=(0.005, 0.0),
         versions=NEW,
     ),
+    "offload_old_prefill": Named(
+        "A prefill server: chunks are found when their KV has been fetched, too",
+        Load(
+            num_requests=60,
+            longest_prompt=120,
+            sharing=0.7,
+            quoting=0.4,
+            repeating=0.3,
+            endless=1.0,
+        ),
+        {"role": "prefill", "kv_load_failure_policy": "fail", "num_gpu_blocks": 25}
+        | {"offload": _OLD_MEMORY | {"num_chunks": 60, "copy_ns_per_block": 1_000_003}}
+        | {"enable_prefix_caching": False}
+        | _ASYNC,
+        handover=(0.2, 0.0),
+        versions=OLD,
+    ),
+    "offload_old_decode": Named(
+        "A decode server: what has ended keeps its blocks until it is copied",
+        Load(num_requests=60, longest_prompt=60, longest_output=60, together=0.8, repeating=0.3),
+        {"role": "decode", "kv_load_failure_policy": "fail"}
+        | {"offload": _OLD_MEMORY | {"num_chunks": 60, "copy_ns_per_block": 1_000_003}}
+        | _ASYNC
+        | _TIGHT_BLOCKS,
+        handover=(0.02, 0.0),
+        versions=OLD,
+    ),
     "offload_old": Named(
         "Chunks are found when their request has ended, whose blocks stay until they are copied",
         _SHARED,

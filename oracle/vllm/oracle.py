@@ -9,7 +9,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
-from oracle.vllm.handover import transfer_config, transfer_params
+from oracle.vllm.handover import is_sent, transfer_config, transfer_params
 from oracle.vllm.offload import add_settings, keep_order, tiers_of
 from oracle.vllm.together import transfer_times_ns, workers_of
 from sim.installed.inside.vllm.scheduler import (
@@ -393,5 +393,5 @@ class Oracle:
             script.finish_ns = self.now_ns
             if script.reason == "error":
                 script.status = "failed"
-            elif script.rid in self.scheduler.requests:
+            elif script.rid in self.scheduler.requests and is_sent(result):
                 self.workers.ended(script, self.now_ns)

@@ -98,8 +98,8 @@ class VllmRules:
             (`distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py`). Unit: seconds.
         offloads: servers with KV in CPU memory are simulated.
         offloads_parts: groups of layers, tiers below CPU memory and the settings
-            `offload_prompt_only` and `sync_load_budget_bytes` go with it, and it is simulated on
-            servers of a role (`distributed/kv_transfer/kv_connector/v1/offloading/config.py`).
+            `offload_prompt_only` and `sync_load_budget_bytes` go with it
+            (`distributed/kv_transfer/kv_connector/v1/offloading/config.py`).
         marks_drafters: a group of layers says that an EAGLE drafter's layers are in it
             (`v1/kv_cache_interface.py`, `is_eagle_group`). Otherwise all groups count as such.
         shares_latents: all GPUs of a server share one copy of a latent in CPU memory, and chunks

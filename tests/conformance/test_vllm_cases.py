@@ -28,7 +28,7 @@ def our_log_of(case):
 def test_vllm_cases_all_are_there():
     """Chunks, thresholds, preemption, prefix cache, priorities, async scheduling, pipelines."""
     for version, num_drafts, num_groups, num_offloading in (
-        ("0.19.0", 9, 8, 3),
+        ("0.19.0", 9, 8, 5),
         ("0.33.0", 19, 26, 20),
     ):
         cases = [case for case in CASES if case.config["version"] == version]

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.engine.server_config import BOTH
+from sim.engine.server_config import DECODE
 from sim.engine.store import StoreSettings
 from sim.validation import KeysError, StrictModel
 from sim.vllm.cache.single_type_manager import MAMBA, WINDOW
@@ -221,12 +221,13 @@ def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
 
     Raises InputError: with the key.
     """
-    keys = section.kv_offloading
-    if role == BOTH or (section.kv_offloading_size is None and keys is None):
+    keys, policy = section.kv_offloading, section.kv_load_failure_policy
+    if role != DECODE or (section.kv_offloading_size is None and keys is None):
         return
-    where = f"is not simulated with {_KEYS} on servers of role {role}"
-    if not VERSIONS[section.version].offloads_parts:
-        raise InputError(f"{section.version} {where}", key=("scheduler", "version"))
+    if policy != "fail" and not VERSIONS[section.version].offloads_parts:
+        where = f"is not simulated with {_KEYS} on servers of role {role}"
+        reason = f"{policy} of vLLM {section.version} {where}"
+        raise InputError(reason, key=("scheduler", "kv_load_failure_policy"))
 
 
 def obstacle_to_copies(section: OffloadKeys) -> tuple[str, str] | None:

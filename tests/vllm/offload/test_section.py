@@ -265,3 +265,11 @@ def test_servers_of_a_role_keep_kv_too():
     assert found.num_chunks == 8 * 2**30 // (131_072 * 16)
     budget = f"{_TOKENS[:-1]}, sync_load_budget_tokens: 9}}"
     assert _settings(f"{budget}, {_WINDOWS}", _POOLS).sync_load_tokens == 9
+
+
+def test_lost_kv_of_an_older_version_is_not_computed_again():
+    old = f"version: 0.19.0, {_TOKENS}"
+    assert _settings(old, _POOLS).num_chunks == 62
+    reason = "kv_load_failure_policy: recompute of vLLM 0.19.0 is not simulated with kv_offloading"
+    with pytest.raises(InputError, match=reason):
+        _settings(f"{old}, kv_load_failure_policy: recompute", _POOLS)
