@@ -228,10 +228,9 @@ class WaitingPass:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the first waiting request will never be loaded from CPU memory.
+        """Whether the first waiting request lost its KV, and is never loaded from CPU memory.
 
-        Its KV was lost on its way from a prefill server. It is in progress all the same, so the
-        blocks that it needs are kept free from its own load (`KvLoads`). Those behind it wait, too.
+        The blocks that it needs are kept free from its own load, too (`KvLoads`).
         """
         loads, queue = self._loads, self._next_queue()
         if loads is None or not loads.is_last_chance or not len(queue):
@@ -239,13 +238,12 @@ class WaitingPass:
         return loads.has_lost(queue.next())
 
     def raise_if_stuck(self, num_running: int) -> None:
-        """No request gets a token, although nothing is under way: find out whether that may be.
+        """No request gets a token, and nothing is under way: find out whether that may be.
 
-        Before version 0.33.0 the blocks of requests that were loaded from CPU memory may leave no
-        room for the rest of any prompt; see also `is_stuck`. Then some client has to give up.
+        Before version 0.33.0, loads may leave no room for the rest of any prompt; or `is_stuck`.
 
         Raises:
-            InputError: none will.
+            InputError: it may, and no client will give up.
             InvariantError: it must not be.
         """
         waiting, is_old = self.all(), not self._config.rules.reserves_for_loads
