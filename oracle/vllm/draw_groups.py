@@ -4,6 +4,8 @@ import random
 
 from oracle.vllm.load import Config
 
+_WINDOW = "sliding_window"
+
 
 def draw_groups(
     rng: random.Random, config: Config, *, has_interval: bool, offloads: bool = False
@@ -32,17 +34,21 @@ def draw_groups(
     ]
     has_drafts, caches = "speculation" in config, config["enable_prefix_caching"]
     drops = has_drafts and (not has_interval or "role" in config)
+    has_eagle = config.get("speculation", {}).get("method") in ("eagle", "mtp")
     if not drops:
-        choices += [[chunk], [full, chunk], [full, chunk | {"count": 3}]]
+        choices += [[full, chunk], [full, chunk | {"count": 3}]]
+        choices += [] if has_eagle and offloads else [[chunk]]
     if (has_interval or not (has_drafts and caches)) and (caches or not offloads):
         choices += [
-            [state],
+            *([] if has_eagle and offloads else [[state]]),
             [full, state],
             [state, full],
             [full, state | {"count": 3}],
             [full, state | {"count": 2}, some],
         ]
     groups = rng.choice(choices)
+    if has_eagle and (offloads or ("role" in config and has_interval and rng.random() < 0.5)):
+        groups = _with_drafter(rng, groups)
     if config["block_size"] <= config.get("speculation", {}).get("num_speculative_tokens", 0):
         # vLLM asserts that a checkpoint is a place in the prompt, not one among drafts.
         groups = [_without_checkpoints(group) for group in groups]
@@ -62,6 +68,15 @@ def draw_groups(
 
 def _without_checkpoints(group: Config) -> Config:
     return {key: value for key, value in group.items() if key != "prefill_checkpoint_alignment"}
+
+
+def _with_drafter(rng: random.Random, groups: list[Config]) -> list[Config]:
+    """The drafter's layers are in one of the groups; vLLM has no drafters with states."""
+    places = [i for i, group in enumerate(groups) if group["kind"] in ("full_attention", _WINDOW)]
+    place = rng.choice(places) if places else -1
+    return [
+        group | {"has_drafter": True} if i == place else group for i, group in enumerate(groups)
+    ]
 
 
 def _sizes(block_size: int) -> list[int]:

@@ -96,11 +96,10 @@ def draw_patience(rng: random.Random) -> dict[str, float]:
     }
 
 
-def draw_speculation(rng: random.Random, config: Config, *, has_eagle: bool = True) -> Config:
+def draw_speculation(rng: random.Random, config: Config) -> Config:
     """The same server with speculative decoding.
 
     With stages it needs async scheduling, which the second model runner has for every method.
-    `has_eagle`: methods of which a group of layers holds the drafter's KV, too, may be drawn.
     """
     num_drafts, has_stages = rng.randint(1, 5), config.get("stages", 1) > 1
     if has_stages:
@@ -108,8 +107,6 @@ def draw_speculation(rng: random.Random, config: Config, *, has_eagle: bool = Tr
     methods = ["eagle", "mtp", "draft_model"] + ["ngram"] * (
         has_stages or not config["async_scheduling"]
     )
-    if not has_eagle:
-        methods = methods[2:]
     method = rng.choice(methods)
     best = rng.choice([0.0, 0.4, 0.8, 0.95, 1.0])
     by_position = [round(best * rng.uniform(0.7, 1.0), 3) for _ in range(num_drafts)]
@@ -178,12 +175,9 @@ def _with_parts(key: str, config: Config, parts: Collection[str]) -> Config:
     if "ranks" in parts or (alone and "stages" not in parts):
         config["stages"] = 1
     if "drafts" in parts:
-        # Which group has the drafter's layers is not drawn.
-        has_eagle = not {"groups", "offload"} <= set(parts)
-        config = draw_speculation(random.Random(f"{key}/drafts"), config, has_eagle=has_eagle)
+        config = draw_speculation(random.Random(f"{key}/drafts"), config)
     if role is not None:
-        recomputes = is_new and "offload" not in parts
-        config = draw_role(random.Random(f"{key}/role"), config, role, recomputes=recomputes)
+        config = draw_role(random.Random(f"{key}/role"), config, role, recomputes=is_new)
     if "groups" in parts:
         rng, offloads = random.Random(f"{key}/groups"), "offload" in parts
         config = draw_groups(rng, config, has_interval=is_new, offloads=offloads)

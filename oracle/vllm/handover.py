@@ -58,6 +58,15 @@ def transfer_params(config: Config, rid: str) -> Config | None:
     }
 
 
+def is_sent(result: Any) -> bool:
+    """Whether the KV of a request that has ended on a prefill server stays until it is fetched.
+
+    A victim of version 0.19.0 may have none, and stay because its blocks are copied.
+    """
+    blocks = (result.kv_transfer_params or {}).get("remote_block_ids", ())
+    return any(blocks)
+
+
 class Workers:
     """Stands in for the workers of one server; events are (time, number, rid, ...)."""
 

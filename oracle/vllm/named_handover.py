@@ -115,6 +115,29 @@ HANDOVER_CASES = {
         versions=NEW,
         handover=(0.02, 0.2),
     ),
+    "decode_server_windows_fenced": Named(
+        "Blocks of all groups that steps in flight held are freed as one list, from its end",
+        Load(
+            num_requests=40,
+            longest_prompt=90,
+            longest_output=8,
+            sharing=0.8,
+            quoting=0.4,
+            repeating=0.2,
+            together=0.6,
+            endless=0.0,
+        ),
+        _DECODE
+        | _ASYNC
+        | {"num_gpu_blocks": 48, "block_size": 8, "max_model_len": 112, "max_num_seqs": 4}
+        | {
+            "kv_cache_groups": [_FULL, _WINDOW | {"count": 2}],
+            "prefix_cache_retention_interval": 8,
+        },
+        versions=NEW,
+        handover=(0.01, 0.0),
+        seed=7,
+    ),
     "decode_server_gives_up": Named(
         "A request whose KV is lost waits for blocks of one behind it, until a client gives up",
         Load(

@@ -117,6 +117,26 @@ OFFLOAD_CASES = {
         | _TIGHT_BLOCKS,
         versions=NEW,
     ),
+    "offload_groups_drafter": Named(
+        "An EAGLE drafter among layers with windows: their last chunk, and block, is left out",
+        _SHARED,
+        {
+            "offload": _MEMORY | {"num_chunks": 60, "offload_prompt_only": False},
+            "kv_cache_groups": [
+                {"kind": "full_attention"},
+                {"kind": "sliding_window", "sliding_window": 33, "has_drafter": True},
+                {"kind": "chunked_local_attention", "attention_chunk_size": 48},
+            ],
+            "speculation": {
+                "method": "eagle",
+                "num_speculative_tokens": 3,
+                "by_position": [0.8, 0.7, 0.6],
+            },
+        }
+        | _ASYNC
+        | {"num_gpu_blocks": 60, "prefix_cache_retention_interval": 32},
+        versions=NEW,
+    ),
     "offload_windows": Named(
         "Windows of two lengths: their last chunks come back, and leave when the GPU needs blocks",
         _SHARED,
@@ -266,6 +286,26 @@ OFFLOAD_CASES = {
         handover=(0.02, 0.0),
         versions=NEW,
     ),
+    "offload_decode_lost": Named(
+        "A prompt whose KV was lost leaves room for itself when it loads what CPU memory has of it",
+        Load(
+            num_requests=50,
+            longest_prompt=60,
+            longest_output=12,
+            sharing=0.5,
+            quoting=0.5,
+            repeating=0.3,
+            impatient=1.0,
+            patience_s=0.4,
+            gap_s=0.03,
+        ),
+        {"role": "decode", "kv_load_failure_policy": "recompute"}
+        | {"offload": _MEMORY | {"offload_prompt_only": False}}
+        | _TIGHT_BLOCKS,
+        handover=(0.01, 0.5),
+        versions=NEW,
+        seed=3,
+    ),
     "offload_decode_groups": Named(
         "A decode server with states and windows: all groups go on from the same prefix",
         _SHARED,
@@ -292,6 +332,33 @@ OFFLOAD_CASES = {
         | {"max_model_len": 80},
         handover=(0.005, 0.0),
         versions=NEW,
+    ),
+    "offload_old_prefill": Named(
+        "A prefill server: chunks are found when their KV has been fetched, too",
+        Load(
+            num_requests=60,
+            longest_prompt=120,
+            sharing=0.7,
+            quoting=0.4,
+            repeating=0.3,
+            endless=1.0,
+        ),
+        {"role": "prefill", "kv_load_failure_policy": "fail", "num_gpu_blocks": 25}
+        | {"offload": _OLD_MEMORY | {"num_chunks": 60, "copy_ns_per_block": 1_000_003}}
+        | {"enable_prefix_caching": False}
+        | _ASYNC,
+        handover=(0.2, 0.0),
+        versions=OLD,
+    ),
+    "offload_old_decode": Named(
+        "A decode server: what has ended keeps its blocks until it is copied",
+        Load(num_requests=60, longest_prompt=60, longest_output=60, together=0.8, repeating=0.3),
+        {"role": "decode", "kv_load_failure_policy": "fail"}
+        | {"offload": _OLD_MEMORY | {"num_chunks": 60, "copy_ns_per_block": 1_000_003}}
+        | _ASYNC
+        | _TIGHT_BLOCKS,
+        handover=(0.02, 0.0),
+        versions=OLD,
     ),
     "offload_old": Named(
         "Chunks are found when their request has ended, whose blocks stay until they are copied",

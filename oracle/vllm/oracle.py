@@ -9,7 +9,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
-from oracle.vllm.handover import transfer_config, transfer_params
+from oracle.vllm.handover import is_sent, transfer_config, transfer_params
 from oracle.vllm.offload import add_settings, keep_order, tiers_of
 from oracle.vllm.simple import note_scans
 from oracle.vllm.together import host_state, transfer_times_ns, workers_of
@@ -395,5 +395,5 @@ class Oracle:
             script.finish_ns = self.now_ns
             if script.reason == "error":
                 script.status = "failed"
-            elif script.rid in self.scheduler.requests:
+            elif script.rid in self.scheduler.requests and is_sent(result):
                 self.workers.ended(script, self.now_ns)

@@ -25,8 +25,11 @@ class MultiWorkers:
     """Stands in for the workers of one server."""
 
     def __init__(self, config: Config) -> None:
-        self._sending, self._copying = Workers(config), OffloadWorkers(config)
+        copying = OffloadWorkers if has_limits(config["version"]) else OldWorkers
+        self._sending, self._copying = Workers(config), copying(config)
         self.role = self._sending.role
+        # Of requests that both connectors save: how many ends are not reported.
+        self._extra_saves: dict[str, int] = {}
 
     @property
     def next_ns(self) -> int | None:
@@ -39,6 +42,7 @@ class MultiWorkers:
         return self._copying.begin(copying, scripts, now_ns, device_free_ns)
 
     def launched(self, decided: Any, now_ns: int, device_free_ns: int) -> bool:
+        self._extra_saves |= decided.kv_connector_metadata.extra_async_saves or {}
         return self._copying.launched(_parts(decided)[1], now_ns, device_free_ns)
 
     def ended(self, script: Any, now_ns: int) -> None:
@@ -47,11 +51,26 @@ class MultiWorkers:
     def report(self, now_ns: int) -> KVConnectorOutput | None:
         sent, copied = self._sending.report(now_ns), self._copying.report(now_ns)
         if copied is None:
-            return sent
+            return self._without_first(sent)
         found = KVConnectorOutput() if sent is None else sent
         found.finished_recving = [*(found.finished_recving or ()), *copied.finished_recving]
-        parts = None, copied.kv_connector_worker_meta
-        found.kv_connector_worker_meta = MultiKVConnectorWorkerMetadata(metadata=parts)
+        found.finished_sending = [*(copied.finished_sending or ()), *(found.finished_sending or ())]
+        if copied.kv_connector_worker_meta is not None:
+            parts = None, copied.kv_connector_worker_meta
+            found.kv_connector_worker_meta = MultiKVConnectorWorkerMetadata(metadata=parts)
+        return self._without_first(found)
+
+    def _without_first(self, found: KVConnectorOutput | None) -> KVConnectorOutput | None:
+        """As `get_finished`: a request that both save has been sent when the last has ended."""
+        if found is None or not found.finished_sending:
+            return found
+        ended = []
+        for rid in found.finished_sending:
+            if rid in self._extra_saves:
+                del self._extra_saves[rid]
+            else:
+                ended.append(rid)
+        found.finished_sending = ended
         return found
 
 
@@ -61,9 +80,9 @@ def workers_of(config: Config) -> Any:
         return Workers(config)
     if is_simple(config):
         return SimpleWorkers(config)
-    if not has_limits(config["version"]):
-        return OldWorkers(config)
-    return MultiWorkers(config) if "role" in config else OffloadWorkers(config)
+    if "role" in config:
+        return MultiWorkers(config)
+    return OffloadWorkers(config) if has_limits(config["version"]) else OldWorkers(config)
 
 
 def host_state(config: Config, scheduler: Any, tiers: Any) -> Config:
@@ -84,6 +103,6 @@ def transfer_times_ns(scheduler: Any, workers: Any, tiers: Any) -> list[int]:
 def _parts(decided: Any) -> list[Any]:
     """The decision as each of the connectors sees it."""
     return [
-        SimpleNamespace(kv_connector_metadata=each)
+        SimpleNamespace(kv_connector_metadata=each, finished_req_ids=decided.finished_req_ids)
         for each in decided.kv_connector_metadata.metadata
     ]

@@ -154,8 +154,7 @@ class Polling(Role):
         self.offload = offload
         self.polls_at_steps = self.waits_without_step = offload is not None
         self._polls = polls
-        # Requests are shared with other servers; and the latest decision launched nothing and waits
-        # for copies: the workers look after these.
+        # Requests are shared; the latest decision launched nothing, and workers look after copies.
         self._is_shared = self._looks_late = False
         # The last decision launched nothing, and the next one may only after something happens.
         self._rests = False
@@ -186,9 +185,9 @@ class Polling(Role):
         else:
             seen = self._polls.nothing_asked()
         over += self._act(seen, now_ns + waited_ns)
-        looks_again = self._looks and not self._polls.is_empty
-        looks_again = looks_again or self._looks_late
-        self._rests = not (launches or seen or decided.preempted or looks_again or self._has_work)
+        looks_again = self._looks_late or (self._looks and not self._polls.is_empty)
+        has_work = self.offload is not None and self.offload.has_work
+        self._rests = not (launches or seen or decided.preempted or looks_again or has_work)
         if waited_ns and not self._looks_late:
             self._polls.looks_late(now_ns + waited_ns)
         if waited_ns:
@@ -237,11 +236,6 @@ class Polling(Role):
     def _goes_on(self) -> bool:
         return self.offload is not None and self.offload.goes_on
 
-    @property
-    def _has_work(self) -> bool:
-        """Whether the next step, or one that launches nothing, has something to do."""
-        return self.offload is not None and self.offload.has_work
-
     def _work(self, now_ns: int, *, launches: bool) -> int:
         """What the workers do when they get a step; returns how long it waits for them."""
         if self.offload is None:
@@ -253,11 +247,17 @@ class Polling(Role):
 
     def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
         """Tell the scheduler what was seen; returns records of requests that end by it."""
+        transfers = [each for each in seen if each.job is None]
+        copied: list[str] = []
         if self.offload is not None:
             jobs = [each.job for each in seen if each.job is not None]
-            for rid in self.offload.ended(jobs, now_ns):
-                self.scheduler.transfer_ended(rid, is_lost=False)
-        return self._act_on_transfers([each for each in seen if each.job is None], now_ns)
+            sending = self.sending.keys() - {each.rid for each in transfers if not each.is_lost}
+            copied = self.offload.ended(jobs, now_ns, sending)
+        # What has arrived is seen before what has left.
+        records = [] if self.keeps_prompts else self._act_on_transfers(transfers, now_ns)
+        for rid in copied:
+            self.scheduler.transfer_ended(rid, is_lost=False)
+        return self._act_on_transfers(transfers, now_ns) if self.keeps_prompts else records
 
     def _act_on_transfers(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
         """The same for transfers between servers."""

@@ -98,8 +98,10 @@ class VllmRules:
             (`distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py`). Unit: seconds.
         offloads: servers with KV in CPU memory are simulated.
         offloads_parts: groups of layers, tiers below CPU memory and the settings
-            `offload_prompt_only` and `sync_load_budget_bytes` go with it, and it is simulated on
-            servers of a role (`distributed/kv_transfer/kv_connector/v1/offloading/config.py`).
+            `offload_prompt_only` and `sync_load_budget_bytes` go with it
+            (`distributed/kv_transfer/kv_connector/v1/offloading/config.py`).
+        marks_drafters: a group of layers says that an EAGLE drafter's layers are in it
+            (`v1/kv_cache_interface.py`, `is_eagle_group`). Otherwise all groups count as such.
         shares_latents: all GPUs of a server share one copy of a latent in CPU memory, and chunks
             fill whole pages there (`v1/kv_offload/cpu/spec.py`).
         ends_stores_by_copy: chunks are found in CPU memory when their copy has ended. What a
@@ -164,6 +166,7 @@ class VllmRules:
     kv_lease_extension_s: int = 20
     offloads: bool = True
     offloads_parts: bool = True
+    marks_drafters: bool = True
     shares_latents: bool = True
     ends_stores_by_copy: bool = True
     waits_for_stores: bool = True
@@ -214,6 +217,7 @@ _RULES_0_19 = VllmRules(
     kv_lease_s=480,
     kv_lease_extension_s=0,
     offloads_parts=False,
+    marks_drafters=False,
     shares_latents=False,
     ends_stores_by_copy=False,
     waits_for_stores=False,

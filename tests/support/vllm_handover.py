@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from sim.core.errors import InputError
 from sim.core.packed import Line, numbered_lines
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.des.replicas.one_server import Server
@@ -110,7 +111,11 @@ def serve_handover(
             server.submit(request)
 
         start_traffic(env, built.workload, submit, reports)
-        num_steps = made.run(env)
+        try:
+            num_steps = made.run(env)
+        except InputError:
+            decisions.discard()
+            raise
         # An idle server of 0.19 never looks for the end of a transfer.
         if not server.engine.role.unseen:
             reports.account.close(made.engines())

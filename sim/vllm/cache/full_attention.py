@@ -117,13 +117,17 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
         table.keep_tokens(self._block_size)
 
     def free(self, kv: RequestBlocks, table: FullAttentionTable) -> None:
-        pool, num_hashed = self._pool, len(table.hashed)
+        pool = self._pool
         if pool.events is not None:
             pool.events.filled(kv, table.blocks_from(0), table.num_cached)
         if self._rules.reuses_uncached_first:
-            pool.free_uncached(table.blocks[table.num_cached - num_hashed :])
-            del table.blocks[table.num_cached - num_hashed :]
+            self.free_uncached(table)
         table.freed(pool.free_in_order(table.hashed, table.blocks), self._block_size)
+
+    def free_uncached(self, table: FullAttentionTable) -> None:
+        first = table.num_cached - len(table.hashed)
+        self._pool.free_uncached(table.blocks[first:])
+        del table.blocks[first:]
 
 
 class HashedFullAttentionManager(SingleTypeManager[BlockTable]):

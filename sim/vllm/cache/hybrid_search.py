@@ -17,14 +17,9 @@ class HybridSearch:
         managers: list[SingleTypeManager[Any]],
         block_size: int,
         *,
-        drops_last: bool,
         looks_behind: bool,
     ) -> None:
-        """`drops_last`: the last block that is found is left out.
-
-        `looks_behind`: see `sim.vllm.scheduler.step_limits`.
-        """
-        self._drops_last = drops_last
+        """`looks_behind`: see `sim.vllm.scheduler.step_limits`."""
         self._looks_behind = looks_behind
         self._managers = managers
         self._block_size = block_size
@@ -100,7 +95,7 @@ class HybridSearch:
         `most`: tokens in full blocks; `have_dropped`: those that left out a block for this length.
         """
         managers = [self._managers[j] for j in self._alike[i]]
-        drops, num_tokens = self._drops_last and i not in have_dropped, length
+        drops, num_tokens = managers[0].drops_last and i not in have_dropped, length
         if drops and self._looks_behind and managers[0].spec.kind != MAMBA:
             num_tokens = min(length + self._block_size, most)
         blocks = managers[0].find_longest_cache_hit(kv, num_tokens, managers, drops_last=drops)

@@ -68,15 +68,14 @@ class KVCacheCoordinator(KVMemory):
             manager_of(spec, number, self.pool, block_size, rules)
             for number, spec in enumerate(groups)
         ]
+        drafters = [spec for spec in groups if spec.has_drafter]
+        for manager in self.managers if drafters else ():
+            # Groups with the same rules are looked up together.
+            manager.drops_last = manager.drops_last and manager.spec in drafters
         self._rules = rules
         self._search: HybridSearch | None = None
         if len(groups) > 1:
-            self._search = HybridSearch(
-                self.managers,
-                block_size,
-                drops_last=rules.drops_last_block,
-                looks_behind=rules.looks_behind,
-            )
+            self._search = HybridSearch(self.managers, block_size, looks_behind=rules.looks_behind)
         kinds = {spec.kind for spec in groups}
         self._has_states = MAMBA in kinds
         self._finds_one_by_one = rules.fetches_states and {FULL, MAMBA} <= kinds
@@ -132,7 +131,7 @@ class KVCacheCoordinator(KVMemory):
                     return hit
             return self._search.find(kv, num_tokens - 1)
         blocks = managers[0].find_longest_cache_hit(
-            kv, num_tokens - 1, managers, drops_last=rules.drops_last_block
+            kv, num_tokens - 1, managers, drops_last=managers[0].drops_last
         )
         num_found = len(blocks[0]) * self.page_size
         return CacheHit(num_found, blocks, num_found)
@@ -183,10 +182,8 @@ class KVCacheCoordinator(KVMemory):
         return True
 
     def _num_new_blocks(self, hit: CacheHit, chunk: Chunk, *, is_whole: bool) -> int:
-        num_blocks = 0
-        for number, manager in enumerate(self.managers):
-            num_blocks += manager.num_new_blocks(hit.blocks[number], chunk, is_whole=is_whole)
-        return num_blocks
+        found = enumerate(hit.blocks)
+        return sum([self.managers[i].num_new_blocks(b, chunk, is_whole=is_whole) for i, b in found])
 
     def fits_behind(self, kv: RequestBlocks, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
         """As `can_admit` for a request that has the blocks of the tokens before the chunk."""
@@ -254,6 +251,11 @@ class KVCacheCoordinator(KVMemory):
         for number, manager in enumerate(self.managers):
             num_blocks += manager.num_blocks_for_rest(tables[number], rest)
         return num_blocks
+
+    def num_blocks_for_whole(self, whole: Chunk) -> int:
+        """How many blocks a request without blocks will need at a time."""
+        none = CacheHit(0, [NO_BLOCKS for _ in self.managers], 0)
+        return self._num_new_blocks(none, whole, is_whole=True)
 
     def num_lookahead_blocks(self, num_tokens: int) -> int:
         """How many blocks `num_tokens` tokens take behind those that have blocks."""
@@ -359,12 +361,19 @@ class KVCacheCoordinator(KVMemory):
         for number, manager in enumerate(self.managers):
             manager.detach(kv, kv.tables[number])
 
-    def free(self, kv: RequestBlocks, seq_len: int) -> None:
-        """Free a request's blocks; its last block will be allocated first."""
+    def free(self, kv: RequestBlocks, seq_len: int, *, together: bool = False) -> None:
+        """Free a request's blocks; its last block will be allocated first.
+
+        `together`: so are those of the last group; otherwise those of the first group.
+        """
         self._hand_out(kv, seq_len)
-        tables = self._tables(kv)
-        for number, manager in enumerate(self.managers):
-            manager.free(kv, tables[number])
+        tables, numbers = self._tables(kv), list(range(len(self.managers)))
+        if together and len(numbers) > 1:
+            for number in numbers:
+                self.managers[number].free_uncached(tables[number])
+            numbers.reverse()
+        for number in numbers:
+            self.managers[number].free(kv, tables[number])
         kv.tables = []
         kv.catch_up = None  # refers to the request, which would keep itself in memory
 

@@ -157,11 +157,6 @@ class MambaManager(SingleTypeManager[MambaTable]):
             return False
         return not (table.is_running and place >= len(blocks) - self._rules.num_drafts)
 
-    def allocate_to_load(self, table: MambaTable, num_tokens: int) -> None:
-        """Allocate the state behind these tokens; it is not one that a chunk begins with."""
-        num_places = -(-num_tokens // self._block_size)
-        table.blocks += self._pool.get_new_blocks(max(num_places - len(table.blocks), 0))
-
     def allocate_new_blocks(self, table: MambaTable, chunk: Chunk) -> None:
         """Allocate the state at the chunk's end, and that of its checkpoint."""
         blocks, num_drafts = table.blocks, self._rules.num_drafts
@@ -275,7 +270,13 @@ class MambaManager(SingleTypeManager[MambaTable]):
             self._pool.add_hashes(hashes, block_ids([block]), decision, number)
 
     def are_worth_caching(
-        self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
+        self,
+        first: int,
+        end: int,
+        boundaries: list[int],
+        per_chunk: int = 1,
+        *,
+        drops_last: bool = False,
     ) -> list[bool] | None:
         size, interval = self._block_size, self._rules.interval
         if interval is None or (interval and interval <= size):
@@ -310,3 +311,6 @@ class UncachedMambaManager(SingleTypeManager[BlockTable]):
 
     def num_lookahead_blocks(self, num_tokens: int) -> int:
         return 0
+
+    def allocate_to_load(self, table: BlockTable, num_tokens: int) -> None:
+        table.blocks += self._pool.get_new_blocks(1)

@@ -5,7 +5,7 @@ one block size for all groups; v1/kv_cache_interface.py (there
 `get_mamba_prefill_checkpoint_position` and `is_mamba_prefill_checkpoint_valid`, too).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,11 +32,13 @@ class KVCacheSpec:
         size: tokens of the window, or of the chunk; 0 for other kinds.
         checkpoint_alignment: of layers with states: a kernel can write a state inside a chunk after
             a multiple of this many tokens of it; 0: it cannot.
+        has_drafter: an EAGLE drafter's layers are among them (vLLM's `is_eagle_group`).
     """
 
     kind: GroupKind
     size: int = 0
     checkpoint_alignment: int = 0
+    has_drafter: bool = field(default=False, compare=False)
 
     def most_blocks(
         self,
@@ -153,6 +155,7 @@ class SingleTypeManager(Generic[T]):
     Attributes:
         salt: makes the hashes of the group's blocks differ from those of other groups.
         leaves_gaps: places in a table may have no block although they are not skipped.
+        drops_last: the last block that is found is left out.
     """
 
     leaves_gaps = False
@@ -166,6 +169,7 @@ class SingleTypeManager(Generic[T]):
         self._block_size = block_size
         self._rules = rules
         self._most_blocks = rules.most_blocks[number] if rules.most_blocks else 0
+        self.drops_last = rules.drops_last_block
 
     # ---- finding -------------------------------------------------------------------------------
 
@@ -260,7 +264,13 @@ class SingleTypeManager(Generic[T]):
         return table
 
     def allocate_to_load(self, table: T, num_tokens: int) -> None:
-        """Allocate what must be fetched of a new request's first tokens, if no chunk does."""
+        """Allocate what must be fetched of a new request's first tokens.
+
+        All groups do so before any group allocates more (`allocate_external_computed_blocks`).
+        """
+        num_missing = -(-num_tokens // self._block_size) - table.num_blocks
+        if num_missing > 0:
+            table.blocks += self._pool.get_new_blocks(num_missing)
 
     def allocate_new_blocks(self, table: T, chunk: Chunk) -> None:
         """Allocate blocks for a chunk; the pool must have them."""
@@ -289,7 +299,8 @@ class SingleTypeManager(Generic[T]):
         table.num_cached = num_full
         worth: list[bool] | None = None
         if not self._rules.caches_all:
-            worth = self.are_worth_caching(first, num_full, self._boundaries(kv))
+            ends = self._boundaries(kv)
+            worth = self.are_worth_caching(first, num_full, ends, drops_last=self.drops_last)
         places = [
             i
             for i in range(first, num_full)
@@ -311,15 +322,23 @@ class SingleTypeManager(Generic[T]):
         if not self._rules.drops_last_block:
             return [prompt_len - 1, junction] if junction else [prompt_len - 1]
         ends = {max(end // size * size - size, 0) for end in (prompt_len - 1, prompt_len)}
-        return sorted(ends) + ([junction, junction - size] if junction else [])
+        junctions = [junction, junction - size] if self.drops_last else [junction]
+        return sorted(ends) + (junctions if junction else [])
 
     def are_worth_caching(
-        self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
+        self,
+        first: int,
+        end: int,
+        boundaries: list[int],
+        per_chunk: int = 1,
+        *,
+        drops_last: bool = False,
     ) -> list[bool] | None:
         """For each block from `first` to `end`, whether a request could go on from it; None: all.
 
         `first` and `end` are places in the table. `boundaries`: after how many tokens other
-        requests are likely to go on. They go on at the ends of chunks of `per_chunk` blocks.
+        requests are likely to go on. They go on at the ends of chunks of `per_chunk` blocks, with
+        `drops_last` a block before what they find.
         """
         return None
 
@@ -346,6 +365,14 @@ class SingleTypeManager(Generic[T]):
     def free(self, kv: RequestBlocks, table: T) -> None:
         """Free a request's blocks; its last block will be allocated first."""
         self._free([block for block in reversed(table.blocks) if block != NULL])
+
+    def free_uncached(self, table: T) -> None:
+        """Free those blocks of a request that nobody can find; `free` will free the others."""
+        blocks, pool = table.blocks, self._pool
+        places = [i for i, block in enumerate(blocks) if block != NULL and not pool.hash_at(block)]
+        self._free([blocks[i] for i in reversed(places)])
+        for i in places:
+            blocks[i] = NULL
 
     def _free(self, blocks: list[int]) -> None:
         if blocks:

@@ -61,11 +61,21 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
     def num_skipped(self, num_tokens: int) -> int:
         return max(num_tokens - self.spec.size + 1, 0) // self._block_size
 
+    def allocate_to_load(self, table: BlockTable, num_tokens: int) -> None:
+        if self.spec.size > 1:  # else the next token attends to none of them
+            super().allocate_to_load(table, num_tokens)
+
     def are_worth_caching(
-        self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
+        self,
+        first: int,
+        end: int,
+        boundaries: list[int],
+        per_chunk: int = 1,
+        *,
+        drops_last: bool = False,
     ) -> list[bool] | None:
         # With `drops_last` a run of blocks ends a block behind the place where requests go on.
-        num_behind, interval = int(self._rules.drops_last_block), self._rules.interval
+        num_behind, interval = int(drops_last), self._rules.interval
         num_needed, size = self._num_needed + num_behind, self._block_size
         worth = [False] * (end - first)
         if interval != 0:
@@ -107,3 +117,7 @@ class ChunkedLocalAttentionManager(SingleTypeManager[BlockTable]):
 
     def num_skipped(self, num_tokens: int) -> int:
         return num_tokens // self.spec.size * self.spec.size // self._block_size
+
+    def allocate_to_load(self, table: BlockTable, num_tokens: int) -> None:
+        if num_tokens % self.spec.size:  # else the next token attends to none of them
+            super().allocate_to_load(table, num_tokens)

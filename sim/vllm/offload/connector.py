@@ -26,7 +26,7 @@ from sim.vllm.offload.given import GivenBlocks
 from sim.vllm.offload.host_memory import HostMemory
 from sim.vllm.offload.offloaded import Offloaded, Watch
 from sim.vllm.offload.policies import ChunkKey
-from sim.vllm.offload.search import ChunkSearch, OffloadGroup, num_left_out, worth_storing
+from sim.vllm.offload.search import ChunkSearch, OffloadGroup, offload_groups, worth_storing
 from sim.vllm.offload.settings import OffloadSettings
 from sim.vllm.offload.tiers import Tiers
 from sim.vllm.request import NULL, RequestBlocks, VllmDecision, VllmRequest
@@ -53,15 +53,12 @@ class OffloadConnector(CopyingConnector):
         self._chunk_tokens = settings.blocks_per_chunk * config.block_size
         self._stores_outputs = not settings.offload_prompt_only
         self._shares_loads = config.enable_prefix_caching
-        self._num_left_out = num_left_out(config)
-        self._groups = [
-            OffloadGroup(number, manager.spec, self._chunk_tokens)
-            for number, manager in enumerate(memory.managers)
-        ]
+        specs = [manager.spec for manager in memory.managers]
+        self._groups = offload_groups(config, specs, self._chunk_tokens)
         # States are stored when the KV memory hands them over.
         self._stored = [group for group in self._groups if not group.has_states]
         self._search = ChunkSearch(
-            self.host, self._groups, self._block_size, settings.blocks_per_chunk, self._num_left_out
+            self.host, self._groups, self._block_size, settings.blocks_per_chunk
         )
         self._requests: dict[RequestBlocks, Offloaded] = {}
         # Those that have ended since the last decision, in order.
@@ -104,6 +101,11 @@ class OffloadConnector(CopyingConnector):
     def waits(self) -> bool:
         waits = self.has_jobs or self.host.awaits_tiers or self._role.waits
         return waits or self._kv_loads.may_wait_for_ever
+
+    def decides(self, *, has_in_flight: bool) -> None:
+        super().decides(has_in_flight=has_in_flight)
+        if self.has_jobs or self.host.awaits_tiers:
+            self._kv_loads.is_last_chance = False
 
     # ---- loads ---------------------------------------------------------------------------------
 
@@ -245,7 +247,7 @@ class OffloadConnector(CopyingConnector):
     def _num_chunks(self, state: Offloaded, group: OffloadGroup, num_tokens: int) -> int:
         num_chunks = num_tokens // self._chunk_tokens
         if state.num_tokens is None and num_tokens > state.request.prompt_len:
-            num_chunks -= self._num_left_out
+            num_chunks -= group.has_drafter
         return min(num_chunks, len(state.blocks[group.number]) // self._blocks_per_chunk)
 
     def _store_states(self) -> None:

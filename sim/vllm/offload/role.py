@@ -1,6 +1,7 @@
 """What the workers of a server with KV in CPU memory do in its steps."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from sim.core.errors import InputError
@@ -36,6 +37,8 @@ class Offload:
         self._num_reads = 0
         # The server has requests, or copies that have not ended.
         self._has_turn = False
+        # Copies that have ended, of requests that are still being sent.
+        self._untold: list[CopyJob] = []
         # When the steps that were launched end.
         self._device_free_ns = 0
 
@@ -96,8 +99,17 @@ class Offload:
         self._has_turn = self.goes_on or bool(requests)
         return begins_ns - now_ns, ended
 
-    def ended(self, jobs: list[CopyJob], now_ns: int) -> list[str]:
-        """The scheduler learns that copies have ended; returns the requests that wait for that."""
+    def ended(self, jobs: list[CopyJob], now_ns: int, sending: AbstractSet[str]) -> list[str]:
+        """The scheduler learns that copies have ended; returns the requests that wait for that.
+
+        `sending`: requests whose KV has yet to leave to a decode server. Before version 0.33.0 it
+        learns of their copies together with that (0.19.0: `get_finished` of distributed/
+        kv_transfer/kv_connector/v1/multi_connector.py).
+        """
+        if self._reports is not None:
+            jobs = [*self._untold, *jobs]
+            self._untold = [job for job in jobs if job.is_store and job.rid in sending]
+            jobs = [job for job in jobs if job not in self._untold]
         below = self.connector.below
         if below is not None:
             below.time_is(now_ns)

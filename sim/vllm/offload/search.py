@@ -31,21 +31,33 @@ class OffloadGroup:
         num_needed: chunks that it needs of a prefix; 0: all. vLLM counts one more for a prefix that
             ends inside a chunk. It would change nothing: such a prefix ends a token before its
             chunk does, so the next token's window ends with the chunk, and lies in `num_needed`.
+        has_drafter: an EAGLE drafter may still change the last chunk of what is found or stored.
     """
 
-    def __init__(self, number: int, spec: KVCacheSpec, chunk_tokens: int) -> None:
+    def __init__(
+        self, number: int, spec: KVCacheSpec, chunk_tokens: int, *, has_drafter: bool
+    ) -> None:
         self.number = number
+        self.has_drafter = has_drafter
         self.is_sparse = spec.kind != FULL
         self.has_states = spec.kind == MAMBA
         size = 1 if self.has_states else spec.size
         self.num_needed = -(-size // chunk_tokens)
 
 
-def num_left_out(config: VllmConfig) -> int:
-    """Chunks at the end of what is found, or stored, that an EAGLE drafter may still change."""
+def offload_groups(
+    config: VllmConfig, specs: Sequence[KVCacheSpec], chunk_tokens: int
+) -> list[OffloadGroup]:
+    """The groups of layers of a server; the only one has the drafter's layers, too."""
     drafts = config.speculation
     has_eagle = drafts is not None and drafts.method in EAGLE_METHODS
-    return int(has_eagle and config.rules.offloads_parts)
+    drops = has_eagle and config.rules.offloads_parts
+    return [
+        OffloadGroup(
+            number, spec, chunk_tokens, has_drafter=drops and (spec.has_drafter or len(specs) == 1)
+        )
+        for number, spec in enumerate(specs)
+    ]
 
 
 class ChunkSearch:
@@ -57,15 +69,12 @@ class ChunkSearch:
         groups: Sequence[OffloadGroup],
         block_size: int,
         blocks_per_chunk: int,
-        num_left_out: int,
     ) -> None:
-        """`num_left_out`: chunks at the end of a hit that are computed again."""
         self._host = host
         self._groups = groups
         self._block_size = block_size
         self._blocks_per_chunk = blocks_per_chunk
         self._chunk_tokens = block_size * blocks_per_chunk
-        self._num_left_out = num_left_out
         self._has_states = any(group.has_states for group in groups)
         self._sparse = [group for group in groups if group.is_sparse]
         self._sparse.sort(key=lambda group: -group.num_needed)
@@ -152,10 +161,11 @@ class ChunkSearch:
 
         The groups are asked in order, and each may shorten what those before it have found. Then
         they are asked again with the shorter prefix: all if a chunk is being written, else those
-        that need only the last chunks of a prefix.
+        that need only the last chunks of a prefix. The last chunk that a drafter's group finds is
+        left out, once for a prefix; so it looks for one more.
         """
-        size, first = self._chunk_tokens, num_found // self._chunk_tokens
-        num_more, waits = 0, False
+        size, num_more, waits = self._chunk_tokens, 0, False
+        have_dropped: set[int] = set()
         asked = self._ordered
         while asked:
             again: list[OffloadGroup] = []
@@ -164,16 +174,14 @@ class ChunkSearch:
                 most = min(most, num_chunks * size)
                 if most - num_found < size:
                     return 0
-                hit = self._find(kv, group, first, most)
-                if hit == 0:
-                    return 0
-                if hit is None:
-                    waits = True
-                else:
-                    most = min(most, (first + hit - self._num_left_out) * size)
+                shorter = self._shorten(kv, group, num_chunks, most, num_found, have_dropped)
+                waits = waits or shorter is None
+                most = most if shorter is None else shorter
                 if most - num_found < size:
                     return 0
                 if most - num_found < num_more:
+                    if not group.has_drafter:
+                        have_dropped.clear()
                     if waits:
                         waits, again = False, self._ordered
                     elif has_asked_sparse and not again:
@@ -183,15 +191,40 @@ class ChunkSearch:
             asked = again
         return None if waits else num_more
 
-    def _find(self, kv: RequestBlocks, group: OffloadGroup, first: int, most: int) -> int | None:
-        """How many chunks from `first` on a hit of at most `most` tokens has; 0: there is none.
+    def _shorten(
+        self,
+        kv: RequestBlocks,
+        group: OffloadGroup,
+        num_chunks: int,
+        most: int,
+        num_found: int,
+        have_dropped: set[int],
+    ) -> int | None:
+        """How many of the first `most` tokens the GPU and the group have; 0: it has no chunk.
+
+        None: it is not known yet. `have_dropped`: groups that have left out their last chunk.
+        """
+        size, first = self._chunk_tokens, num_found // self._chunk_tokens
+        drops = group.has_drafter and group.number not in have_dropped
+        num_behind = int(drops)
+        end = min(-(-most // size) + num_behind, num_chunks)
+        hit = self._find(kv, group, first, end, group.num_needed + num_behind)
+        if not hit:
+            return hit
+        if drops:
+            have_dropped.add(group.number)
+        return min(most, (first + hit - num_behind) * size)
+
+    def _find(
+        self, kv: RequestBlocks, group: OffloadGroup, first: int, end: int, num_needed: int
+    ) -> int | None:
+        """How many chunks from `first` on a hit has that ends before `end`; 0: there is none.
 
         None: a chunk of the hit is being written, or is not known yet. Even then all chunks that
         may be in the hit are looked up, because this begins to bring them up from the tier below.
         """
-        end = -(-most // self._chunk_tokens)
         if group.is_sparse:
-            return self._last_run(kv, group, first, end)
+            return self._last_run(kv, group, first, end, num_needed)
         num_hit, waits = 0, False
         for place in range(first, end):
             found = self._host.look_up(self.key(kv, place, group.number), self._access)
@@ -201,7 +234,9 @@ class ChunkSearch:
             num_hit += 1
         return None if waits else num_hit
 
-    def _last_run(self, kv: RequestBlocks, group: OffloadGroup, first: int, end: int) -> int | None:
+    def _last_run(
+        self, kv: RequestBlocks, group: OffloadGroup, first: int, end: int, num_needed: int
+    ) -> int | None:
         """As `_find`, of a hit that ends with `num_needed` chunks in a row, the last such ones.
 
         If there are none, the chunks in a row at the beginning are the hit, however few.
@@ -215,7 +250,7 @@ class ChunkSearch:
             else:
                 waits = waits or found != MISSING
                 num_run, is_writing = 0, False
-            if num_run == group.num_needed:
+            if num_run == num_needed:
                 return None if waits or is_writing else place - first + num_run
         return None if waits or is_writing else num_run
 
@@ -234,7 +269,9 @@ def worth_storing(
         return list(range(first, end))
     kv, blocks = state.request.kv, state.blocks[group.number]
     boundaries = [kv.prompt_len - 1, kv.junction] if kv.junction else [kv.prompt_len - 1]
-    worth = manager.are_worth_caching(first * per_chunk, end * per_chunk, boundaries, per_chunk)
+    worth = manager.are_worth_caching(
+        first * per_chunk, end * per_chunk, boundaries, per_chunk, drops_last=group.has_drafter
+    )
     places: list[int] = []
     for place in range(first, end):
         chunk = range(place * per_chunk, (place + 1) * per_chunk)

@@ -118,7 +118,12 @@ class KvLoads:
         if is_lost:
             self._memory.free(request.kv, request.seq_len)
             request.seq_len = 0
+            self._prefilling.add(request)
         return False
+
+    def has_lost(self, request: VllmRequest) -> bool:
+        """Whether a request has lost its KV, and no longer waits for any."""
+        return not request.seq_len and request in self._prefilling
 
     def num_wanted(self, request: VllmRequest) -> int:
         """Tokens of a prompt whose KV is fetched; with states, the last one is computed here."""
@@ -151,15 +156,22 @@ class KvLoads:
         return True
 
     def _num_reserved(self) -> int:
-        """Blocks that prompts in progress, and the first step of this one with drafts, need."""
+        """Blocks that prompts in progress, and the first step of this one with drafts, need.
+
+        A prompt whose KV was lost is in progress, too, even if it is the one that would load.
+        """
         memory, num_ahead = self._memory, self._num_ahead
         num_blocks = memory.num_lookahead_blocks(num_ahead)
         for request in self._prefilling:
+            num_tokens = request.num_tokens + num_ahead
             if request.seq_len:
                 start = request.prefix_len if request in self.has_chunk else request.seq_len
-                num_tokens = request.num_tokens + num_ahead
                 rest = Chunk(start, num_tokens, request.prefill_end, num_ahead)
                 num_blocks += memory.num_blocks_for_rest(request.kv, rest)
+            else:
+                # Its KV was lost, and all of its blocks with it.
+                whole = Chunk(0, num_tokens, request.prefill_end, num_ahead)
+                num_blocks += memory.num_blocks_for_whole(whole)
         return num_blocks
 
     def admitted(self, request: VllmRequest) -> None:
@@ -252,6 +264,11 @@ class Connector:
             return False
         loads.keep(request)
         return True
+
+    def forget(self, request: VllmRequest) -> None:
+        """A request loses its blocks, or ends without any."""
+        if self.loads is not None:
+            self.loads.forget(request)
 
     def is_copied(self, request: VllmRequest) -> bool:
         """A request has ended, and some copy of its blocks has not."""

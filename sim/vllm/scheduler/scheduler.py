@@ -119,7 +119,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self.admitted = [each for each in self.admitted if each is not request]
             return True
         self._admission.remove(request)
-        if request.seq_len and not self.connector.takes_blocks(request):
+        if not request.seq_len:
+            self.connector.forget(request)
+        elif not self.connector.takes_blocks(request):
             self._free_blocks(request)
         request.seq_len = 0
         return True
@@ -216,8 +218,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         keeps_token = self.connector.keeps_token
         if self.lockstep is not None:
             self.lockstep.preempted(victim, was_scheduled=was_scheduled, keeps_token=keeps_token)
-        if self.connector.loads is not None:
-            self.connector.loads.forget(victim)
+        self.connector.forget(victim)
         self._free_blocks(victim)
         self.free_slot(victim)
         victim.num_drafts = victim.num_placeholders = 0
@@ -239,9 +240,10 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return any(not request.is_prefilling for request in self.admitted)
 
     def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
-        if self.connector.waits or decision.preempted or not (self.admitted or self.num_waiting):
-            return None
-        self._admission.raise_if_stuck(len(self.admitted))
+        num_running = len(self.admitted)
+        waits = self.connector.waits and (num_running > 0 or not self._admission.is_stuck)
+        if not (waits or decision.preempted) and (num_running or self.num_waiting):
+            self._admission.raise_if_stuck(num_running)
         return None
 
     # ---- results -------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def begin_result(self) -> None:
         fences = self.connector.fences
         for kv, num_tokens in fences.ended() if fences is not None else ():
-            self._blocks.free(kv, num_tokens)
+            self._blocks.free(kv, num_tokens, together=True)
             self._admission.refused = None
 
     def keeps_blocks(self, rid: str) -> bool:
@@ -362,7 +364,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return len(self._admission)
 
     def waiting_requests(self) -> Iterable[VllmRequest]:
-        return [*self._admission.holding.all(), *self._admission.waiting.all()]
+        return self._admission.all()
 
     def requests_elsewhere(self) -> Iterable[VllmRequest]:
         """Admitted requests that are not among `running`, or have their last token in flight."""

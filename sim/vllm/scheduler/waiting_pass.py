@@ -59,6 +59,9 @@ class WaitingPass:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.holding)
 
+    def all(self) -> list[VllmRequest]:
+        return [*self.holding.all(), *self.waiting.all()]
+
     @property
     def admits_nothing(self) -> bool:
         """Whether no waiting request can be admitted before a request frees blocks."""
@@ -103,7 +106,7 @@ class WaitingPass:
             if num_tokens == _PASSED_OVER:
                 self.deferred.add(request)
                 holds = request.seq_len > 0 or not self._holders_first
-                passed_over.append((request, self.holding if holds else queue))
+                passed_over.append((request, self.holding if holds else self.waiting))
                 continue
             self.deferred.discard(request)
             if self._loads is not None:
@@ -223,27 +226,40 @@ class WaitingPass:
             for each in holding
         )
 
-    def raise_if_stuck(self, num_running: int) -> None:
-        """No request gets a token, although nothing is under way: find out whether that may be.
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the first waiting request lost its KV, and is never loaded from CPU memory.
 
-        Before version 0.33.0 the blocks of requests that were loaded from CPU memory may leave no
-        room for the rest of any prompt. Then some client has to give up.
+        The blocks that it needs are kept free from its own load, too (`KvLoads`).
+        """
+        loads, queue = self._loads, self._next_queue()
+        if loads is None or not loads.is_last_chance or not len(queue):
+            return False
+        return loads.has_lost(queue.next())
+
+    def raise_if_stuck(self, num_running: int) -> None:
+        """No request gets a token, and nothing is under way: find out whether that may be.
+
+        Before version 0.33.0, loads may leave no room for the rest of any prompt; or `is_stuck`.
 
         Raises:
-            InputError: none will.
+            InputError: it may, and no client will give up.
             InvariantError: it must not be.
         """
-        waiting = [*self.holding.all(), *self.waiting.all()]
-        is_usual = not (num_running or self._config.rules.reserves_for_loads)
-        if not (is_usual and any(request.seq_len for request in waiting)):
+        waiting, is_old = self.all(), not self._config.rules.reserves_for_loads
+        is_usual = any(request.seq_len for request in waiting) if is_old else self.is_stuck
+        if num_running or not is_usual:
             what = f"{len(waiting)} requests wait and {num_running} run"
             raise InvariantError(f"{what}, but none gets a token")
         if all(request.spec.gives_up_ns is None for request in waiting):
-            raise InputError(
-                f"vLLM {self._config.version} keeps {len(waiting)} requests waiting for ever: what"
-                " was loaded from CPU memory leaves no room for the rest of any prompt",
-                key=("scheduler", "version"),
+            what = f"vLLM {self._config.version} keeps {len(waiting)} requests waiting for ever"
+            if is_old:
+                reason = "what was loaded from CPU memory leaves no room for the rest of any prompt"
+                raise InputError(f"{what}: {reason}", key=("scheduler", "version"))
+            reason = (
+                "a load from CPU memory leaves room for all prompts whose KV was lost, its own too"
             )
+            raise InputError(f"{what}: {reason}", key=("scheduler", "kv_load_failure_policy"))
 
     # ---- one request ---------------------------------------------------------------------------
 

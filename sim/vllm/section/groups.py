@@ -6,6 +6,7 @@ The groups of a known model, and the size of their pool, are those of vLLM 0.19.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
@@ -84,6 +85,7 @@ _ALIGNMENT = "prefill_checkpoint_alignment"
 _INTERVAL = "prefix_cache_retention_interval"
 # Layers of which not every block is cached.
 _SPARSE = (WINDOW, MAMBA)
+DRAFTER = "has_drafter"
 SIZE_KEYS = {WINDOW: "sliding_window", CHUNKED: "attention_chunk_size"}
 
 
@@ -101,6 +103,10 @@ class KVCacheGroup(StrictModel):
     prefill_checkpoint_alignment: Count | None = None
     """With kind `mamba`: the kernel can write a state inside a chunk, after a multiple of this many
     tokens of it. 1 with Mamba 2. Without it: it cannot. From version 0.33.0 on. Unit: tokens."""
+    has_drafter: bool = False
+    """The layers of an EAGLE or MTP drafter are in it (methods `eagle`, `eagle3` and `mtp`). vLLM
+    0.33.0 marks the groups that have some (`is_eagle_group`), and with a KV connector the last
+    block that is found of them is computed again. If no group says so, that of all groups is."""
     count: Count = 1
     """Groups of this kind. Unit: groups."""
 
@@ -114,6 +120,8 @@ class KVCacheGroup(StrictModel):
                 raise KeysError(f"kind {self.kind} {verb} {key}", key, "kind")
         if self.prefill_checkpoint_alignment is not None and self.kind != MAMBA:
             raise KeysError(f"kind {self.kind} has no {_ALIGNMENT}", _ALIGNMENT, "kind")
+        if self.has_drafter and self.kind == MAMBA:
+            raise KeysError(f"kind {MAMBA}: no drafter has such layers", DRAFTER, "kind")
         return self
 
     @property
@@ -179,9 +187,36 @@ def _kinds(section: GroupKeys) -> list[str]:
     return [WINDOW] if groups == "model" else [group.kind for group in groups or ()]
 
 
+def has_drafter(groups: list[KVCacheGroup] | Literal["model"] | None) -> bool:
+    """Whether some group says that it has a drafter's layers."""
+    return isinstance(groups, list) and any(group.has_drafter for group in groups)
+
+
+def refused_chunks(groups: Sequence[KVCacheGroup | KVCacheSpec], method: str) -> str | None:
+    """Why vLLM refuses groups beside a KV connector with drafts of a method; None: it does not.
+
+    The last block of the drafter's groups is left out, and chunked attention cannot do that.
+    """
+    drafters = [group for group in groups if group.has_drafter] or groups
+    if all(group.kind != CHUNKED for group in drafters):
+        return None
+    return (
+        f"vLLM refuses kind {CHUNKED} with drafts of method {method} and a KV connector, unless"
+        f" another group has {DRAFTER}: ChunkedLocalAttentionManager,"
+        " v1/core/single_type_kv_cache_manager.py"
+    )
+
+
 def _check_drafts(section: GroupKeys) -> None:
     """Refuse groups that do not go with drafts."""
     drafts, kinds = section.speculative_config, _kinds(section)
+    if has_drafter(section.kv_cache_groups):
+        if not VERSIONS[section.version].marks_drafters:
+            raise KeysError(f"vLLM {section.version} has no {DRAFTER}", _KEY, "version")
+        if drafts is None or drafts.method not in EAGLE_METHODS:
+            methods = ", ".join(EAGLE_METHODS)
+            reason = f"{DRAFTER} needs speculative_config with a method of {methods}"
+            raise KeysError(reason, _KEY, "speculative_config")
     if drafts is None:
         return
     rules, caches = VERSIONS[section.version], section.enable_prefix_caching
@@ -245,7 +280,9 @@ def cache_groups(section: GroupKeys) -> tuple[KVCacheSpec, ...]:
     if groups == "model":
         raise InputError("model needs the scenario's model", key=("scheduler", _KEY))
     return tuple(
-        KVCacheSpec(group.kind, group.size, group.prefill_checkpoint_alignment or 0)
+        KVCacheSpec(
+            group.kind, group.size, group.prefill_checkpoint_alignment or 0, group.has_drafter
+        )
         for group in groups or ()
         for _ in range(group.count)
     )
@@ -262,9 +299,12 @@ def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
     if {group.kind for group in groups} == {FULL}:
         return None
     return [
-        KVCacheGroup(kind=group.kind, count=count, **{SIZE_KEYS[group.kind]: group.size})
-        if group.kind in SIZE_KEYS
-        else KVCacheGroup(kind=group.kind, count=count)
+        KVCacheGroup(
+            kind=group.kind,
+            sliding_window=group.size if group.kind == WINDOW else None,
+            attention_chunk_size=group.size if group.kind == CHUNKED else None,
+            count=count,
+        )
         for group, count in Counter(groups).items()
     ]
 

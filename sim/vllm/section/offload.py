@@ -17,7 +17,12 @@ from sim.vllm.offload.settings import (
     OffloadConnectorName,
 )
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
-from sim.vllm.section.groups import KVCacheGroup
+from sim.vllm.section.groups import (
+    DRAFTER,
+    KVCacheGroup,
+    has_drafter,
+    refused_chunks,
+)
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.section.tiers import SecondaryTierSection
 from sim.vllm.version_rules import VERSIONS
@@ -169,6 +174,12 @@ def check_offloading(section: OffloadKeys) -> None:
     _check_groups(section, given)
 
 
+def listed_groups(section: OffloadKeys) -> list[KVCacheGroup]:
+    """The groups of layers that are in a list; none if the model's are taken, or there are none."""
+    groups = section.kv_cache_groups
+    return groups if isinstance(groups, list) else []
+
+
 def is_simple(section: OffloadKeys) -> bool:
     """Whether the server has `SimpleCPUOffloadConnector`."""
     return section.kv_offloading is not None and section.kv_offloading.kv_connector == SIMPLE
@@ -209,8 +220,10 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
     if groups is None:
         return
     if drafts is not None and drafts.method in EAGLE_METHODS:
-        reason = f"{given} with drafts of method {drafts.method} is not simulated with {_GROUPS}"
-        raise KeysError(reason, given, _GROUPS, "speculative_config")
+        if is_simple(section):
+            reason = f"{SIMPLE} with drafts of method {drafts.method} is not simulated"
+            raise KeysError(f"{reason} with {_GROUPS}", _KEYS, _GROUPS, "speculative_config")
+        _check_drafter(section, given, drafts.method)
     kinds = [WINDOW] if groups == "model" else [group.kind for group in groups]
     if is_simple(section):
         return
@@ -243,24 +256,33 @@ def _check_groups(section: OffloadKeys, given: str) -> None:
         )
 
 
+def _check_drafter(section: OffloadKeys, given: str, method: str) -> None:
+    """Refuse groups of which none says that it has the drafter's layers, or one that must not."""
+    if not has_drafter(section.kv_cache_groups):
+        reason = f"{given} with drafts of method {method} needs a list of groups, and {DRAFTER} in"
+        raise KeysError(f"{reason} that of the drafter's layers", given, _GROUPS)
+    refused = (
+        refused_chunks(listed_groups(section), method) if section.enable_prefix_caching else None
+    )
+    if refused is not None:
+        raise KeysError(refused, _GROUPS, "speculative_config")
+
+
 def check_offloading_in_role(section: OffloadKeys, role: str) -> None:
     """Refuse what is not simulated with KV in CPU memory on servers of a role.
 
     Raises InputError: with the key.
     """
-    keys = section.kv_offloading
+    keys, policy = section.kv_offloading, section.kv_load_failure_policy
     if role == BOTH or (section.kv_offloading_size is None and keys is None):
         return
-    where = f"is not simulated with {_KEYS} on servers of role {role}"
-    if not VERSIONS[section.version].offloads_parts:
-        raise InputError(f"{section.version} {where}", key=("scheduler", "version"))
     if is_simple(section):
         reason = f"{SIMPLE} is not simulated on servers of role {role}"
         raise InputError(reason, key=("scheduler", _KEYS, "kv_connector"))
-    if role == DECODE and section.kv_load_failure_policy != "fail":
-        # A request whose KV was lost counts the blocks that it lacks against a load of its own, and
-        # may wait until a client gives up (`_inflight_prefill_reserved_blocks`).
-        raise InputError(where, key=("scheduler", "kv_load_failure_policy"))
+    if role == DECODE and policy != "fail" and not VERSIONS[section.version].offloads_parts:
+        where = f"is not simulated with {_KEYS} on servers of role {role}"
+        reason = f"{policy} of vLLM {section.version} {where}"
+        raise InputError(reason, key=("scheduler", "kv_load_failure_policy"))
 
 
 def check_offloading_on_ranks(section: OffloadKeys) -> None:

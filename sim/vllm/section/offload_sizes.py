@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.vllm.offload.settings import SIMPLE, OffloadSettings, TierSettings
-from sim.vllm.section.groups import KVCacheGroup, block_bytes
-from sim.vllm.section.offload import KvOffloading, OffloadKeys, is_simple
+from sim.vllm.section.groups import block_bytes
+from sim.vllm.section.offload import KvOffloading, OffloadKeys, is_simple, listed_groups
 from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def offload_settings(
         ns_per_token = NS_PER_S / (speed or 1.0)
     sync_tokens = keys.sync_load_budget_tokens or 0
     if sync_bytes is not None and model is not None:
-        num_groups = sum(group.count for group in _groups(section)) or 1
+        num_groups = sum(group.count for group in listed_groups(section)) or 1
         sync_tokens = sync_bytes // (_bytes_on_gpu(section, model, tp) * num_groups)
     return OffloadSettings(
         connector=keys.kv_connector,
@@ -113,11 +113,6 @@ def _tiers(
         tier.settings(chunk_bytes, chunk_tokens, token_bytes, (*where, place))
         for place, tier in enumerate(keys.tiers)
     )
-
-
-def _groups(section: OffloadKeys) -> list[KVCacheGroup]:
-    groups = section.kv_cache_groups
-    return groups if isinstance(groups, list) else []
 
 
 def bytes_per_token(section: OffloadKeys, model: "ModelShape", tp: int) -> int:

@@ -6,9 +6,9 @@ from sim.core.errors import InputError
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.section import ServerSection
 from sim.installed.environment import not_asked
-from sim.vllm.cache.single_type_manager import CHUNKED
 from sim.vllm.config import VllmConfig
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
+from sim.vllm.section.groups import refused_chunks
 from sim.vllm.version_rules import VERSIONS
 
 _NIXL = "distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py"
@@ -70,10 +70,6 @@ def _check_groups(section: ServerSection, config: VllmConfig) -> None:
     drafts, groups = section.drafts, config.kv_cache_groups
     if drafts is None or drafts.method not in EAGLE_METHODS or not config.enable_prefix_caching:
         return
-    key = ("scheduler", "kv_cache_groups")
-    if any(group.kind == CHUNKED for group in groups):
-        reason = (
-            f"vLLM refuses kind {CHUNKED} with drafts of method {drafts.method} and a KV connector:"
-            " ChunkedLocalAttentionManager, v1/core/single_type_kv_cache_manager.py"
-        )
-        raise InputError(reason, key=key)
+    reason = refused_chunks(groups, drafts.method)
+    if reason is not None:
+        raise InputError(reason, key=("scheduler", "kv_cache_groups"))

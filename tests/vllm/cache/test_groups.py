@@ -71,6 +71,37 @@ def test_blocks_that_left_the_window_are_free():
     assert server.memory.num_free_pages == 40 - 4 - 2 - 2 - 2
 
 
+@pytest.mark.parametrize(
+    ("together", "freed"), [(False, [7, 3, 2, 1, 0, 6, 5, 4]), (True, [7, 3, 6, 5, 4, 2, 1, 0])]
+)
+def test_blocks_of_groups_are_freed_one_by_one_or_together(together, freed):
+    """Full blocks behind the others; the two that are not full can be found by nobody."""
+    server = Server(FULL, WINDOW, num_blocks=8, interval=4)
+    server.compute("a", 15, pieces=[(1, 15)])
+    kv, end = server.requests.pop("a")
+    server.memory.free(kv, end, together=together)
+    assert server.memory.pool.queued_blocks() == freed
+
+
+@pytest.mark.parametrize(
+    ("other", "blocks"),
+    [
+        (WINDOW, [[0, 1, 3], [2, 4]]),
+        (KVCacheSpec("sliding_window", 1), [[0, 1, 2], [3]]),
+        (STATE, [[0, 1, 3], [2, 4]]),
+        (CHUNKED, [[0, 1, 2], [3]]),
+    ],
+)
+def test_all_groups_get_blocks_for_what_is_loaded_before_any_computes(other, blocks):
+    """Eight tokens are loaded; no window of one token, and no chunk, needs them."""
+    memory = KVCacheCoordinator(20, 4, (FULL, other), CacheRules())
+    kv = RequestBlocks(SegmentPrompt(((1, 12),)), OutputTokens(None, None))
+    hit = memory.find_longest_cache_hit(kv, 12)
+    memory.admit(kv, hit, Chunk(8, 12, 12))
+    tables = [table.blocks_from(0) for table in kv.tables]
+    assert [[block for block in table if block != NULL] for table in tables] == blocks
+
+
 def test_prefix_is_found_as_far_as_all_groups_can_go_on():
     """A window keeps what the end of the prompt needs, unless an interval says more."""
     for interval, expected in ((0, 0), (8, 8), (None, 12)):

@@ -19,11 +19,17 @@ def window(size):
     return KVCacheSpec("sliding_window", size)
 
 
-def search(specs, there, *, num_tokens=21, num_found=0, being_written=(), left_out=0, loading=()):
-    """What is found; `there` and others have (group, place) of chunks in CPU memory."""
+def search(specs, there, *, num_tokens=21, num_found=0, being_written=(), drafter=None, loading=()):
+    """What is found; `there` and others have (group, place) of chunks in CPU memory.
+
+    `drafter`: the group that has a drafter's layers.
+    """
     host = HostMemory(OffloadSettings(num_chunks=99))
-    groups = [OffloadGroup(number, spec, 4) for number, spec in enumerate(specs)]
-    chunks = ChunkSearch(host, groups, 2, 2, left_out)
+    groups = [
+        OffloadGroup(number, spec, 4, has_drafter=number == drafter)
+        for number, spec in enumerate(specs)
+    ]
+    chunks = ChunkSearch(host, groups, 2, 2)
     kv = RequestBlocks(scripted("a", (1, num_tokens), output=1).spec.prompt, OutputTokens(0, 0))
     keys = {each: chunks.key(kv, each[1], each[0]) for each in (*there, *being_written)}
     access = Access()
@@ -76,4 +82,13 @@ def test_a_chunk_that_is_written_or_loaded_is_waited_for():
 def test_what_is_found_on_the_gpu_is_left_out():
     assert search([FULL], chunks(0, 0, 1, 2), num_found=6) == 6
     assert search([FULL], chunks(0, 0, 1), num_found=6) == 0
-    assert search([FULL], chunks(0, 0, 1, 2), left_out=1) == 8
+    assert search([FULL], chunks(0, 0, 1, 2), drafter=0) == 8
+
+
+def test_a_drafters_group_needs_one_more_chunk():
+    """It is left out once for each prefix that the others agree on."""
+    both = [*chunks(0, 0, 1, 2), *chunks(1, 1, 2)]
+    assert search([FULL, window(5)], [*both, (1, 0)], drafter=0) == 8
+    assert search([FULL, window(5)], both, drafter=1) == 0
+    assert search([FULL, window(5)], [*both, (1, 0)], drafter=1) == 8
+    assert search([FULL, window(5)], [*both, (1, 3)], drafter=1) == 12

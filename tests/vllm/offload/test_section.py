@@ -23,6 +23,10 @@ _TOKENS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6}"
 _SIMPLE = f"{_TOKENS[:-1]}, kv_connector: SimpleCPUOffloadConnector"
 _TWO_BLOCKS = "kv_offloading: {capacity_tokens: 1000, load_tokens_per_s: 1e6, blocks_per_chunk: 2}"
 _WINDOWS = "kv_cache_groups: [{kind: full_attention}, {kind: sliding_window, sliding_window: 32}]"
+_CHUNKS = (
+    "kv_cache_groups: [{kind: full_attention}, {kind: chunked_local_attention,"
+    " attention_chunk_size: 64, has_drafter: true}]"
+)
 _DRAFTS = "speculative_config: {method: mtp, num_speculative_tokens: 1}"
 _MODEL = "model: meta-llama/Llama-3.1-8B"
 
@@ -129,7 +133,12 @@ def test_tokens_need_no_model():
         (
             f"{_TOKENS}, {_WINDOWS}, {_DRAFTS}",
             "",
-            "kv_offloading with drafts of method mtp is not simulated with kv_cache_groups",
+            "kv_offloading with drafts of method mtp needs a list of groups, and has_drafter in",
+        ),
+        (
+            f"{_TOKENS}, {_DRAFTS}, {_CHUNKS}",
+            "",
+            "vLLM refuses kind chunked_local_attention with drafts of method mtp and a KV",
         ),
         (
             f"{_TOKENS}, kv_cache_groups: [{{kind: mamba}}], enable_prefix_caching: false",
@@ -294,7 +303,9 @@ def test_servers_of_a_role_keep_kv_too():
     assert _settings(f"{budget}, {_WINDOWS}", _POOLS).sync_load_tokens == 9
 
 
-def test_lost_kv_is_not_computed_again_beside_cpu_memory():
-    reason = "kv_load_failure_policy: is not simulated with kv_offloading on servers of role decode"
+def test_lost_kv_of_an_older_version_is_not_computed_again():
+    old = f"version: 0.19.0, {_TOKENS}"
+    assert _settings(old, _POOLS).num_chunks == 62
+    reason = "kv_load_failure_policy: recompute of vLLM 0.19.0 is not simulated with kv_offloading"
     with pytest.raises(InputError, match=reason):
-        _settings(f"{_TOKENS}, kv_load_failure_policy: recompute", _POOLS)
+        _settings(f"{old}, kv_load_failure_policy: recompute", _POOLS)

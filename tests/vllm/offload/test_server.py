@@ -7,6 +7,7 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.offload.settings import OffloadSettings
 from sim.workload.workload import listed
 from tests.support.serve import serve
+from tests.support.vllm_conformance import VllmCase, serve_vllm_case
 from tests.support.workloads import scripted
 
 SECOND = 1_000_000_000
@@ -151,3 +152,35 @@ def test_idle_server_ends_its_lazy_copies():
         scripted("a", (1, 100), output=2), offload=simple(2, lazy_offload=True), num_gpu_blocks=9
     )
     assert served.request("a")["status"] == "finished"
+
+
+def decode(*, num_blocks, patience_s):
+    """A decode server that loses the KV of a prompt, which CPU memory has and the GPU no longer."""
+    config = {
+        "version": "0.33.0", "role": "decode", "kv_load_failure_policy": "recompute",
+        "num_gpu_blocks": num_blocks, "block_size": 16, "policy": "fcfs", "max_model_len": 112,
+        "latency": {"a": 0.01, "b": 0, "c": 0, "d": 0}, "async_scheduling": False,
+        "enable_prefix_caching": True,
+        "offload": {"num_chunks": 20, "blocks_per_chunk": 1, "copy_ns_per_block": 1000},
+    }  # fmt: skip
+    rows = [
+        {"rid": rid, "arrival": arrival_s, "segments": segments, "output_len": 2}
+        | {"handover": {"after_s": 0.001, "fails": rid == "b"}}
+        for arrival_s, rid, segments in (
+            (0.0, "a", [[1, 64]]),
+            (1.0, "other", [[2, 110]]),
+            (2.0, "b", [[1, 64]]),
+        )
+    ]
+    if patience_s:
+        rows[2]["gives_up_after"] = patience_s
+    lines = serve_vllm_case(VllmCase("lost", config, rows, ()))
+    return next(line for line in lines if line["kind"] == "req" and line["rid"] == "b")
+
+
+def test_lost_kv_is_loaded_from_cpu_memory_if_its_prompt_fits_twice():
+    """vLLM 0.33.0: `_inflight_prefill_reserved_blocks` counts its own four blocks, too."""
+    assert decode(num_blocks=9, patience_s=None)["status"] == "finished"
+    assert decode(num_blocks=8, patience_s=0.5)["status"] == "aborted"
+    with pytest.raises(InputError, match=r"kv_load_failure_policy: .* waiting for ever"):
+        decode(num_blocks=8, patience_s=None)

@@ -319,8 +319,8 @@ def test_decode_request_without_blocks_does_not_block_one_that_has_some(make):
             ),
             (
                 "scheduler.kv_cache_groups: vLLM refuses kind chunked_local_attention with drafts"
-                " of method eagle and a KV connector: ChunkedLocalAttentionManager,"
-                " v1/core/single_type_kv_cache_manager.py"
+                " of method eagle and a KV connector, unless another group has has_drafter:"
+                " ChunkedLocalAttentionManager, v1/core/single_type_kv_cache_manager.py"
             ),
         ),
         (

@@ -39,10 +39,11 @@ def cache_groups(config: Config) -> dict[str, Any]:
         size = config["num_gpu_blocks"]
         tensor = KVCacheTensor(size=size, layers=["layer0"], layer_stride=size, block_stride=1)
         parts["kv_cache_tensors"] = [tensor]
-    if "offload" in config and config.get("speculation", {}).get("method") in _EAGLE:
-        for group in parts["kv_cache_groups"]:
+    if config.get("speculation", {}).get("method") in _EAGLE:
+        for group, says in zip(parts["kv_cache_groups"], groups, strict=True):
             # The drafter's layers are in it.
-            group.is_eagle_group = True
+            is_only = "offload" in config and "kv_cache_groups" not in config
+            group.is_eagle_group = is_only or says.get("has_drafter", False)
     if _INTERVAL in KVCacheConfig.__dataclass_fields__:
         parts[_INTERVAL] = config.get(_INTERVAL, 0)
     return parts
