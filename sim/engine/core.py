@@ -298,6 +298,12 @@ class EngineCore(LiveRequests):
         self.clock.tick_many(ends_ns)
         return run
 
+    def pages_of_steps(self, num_steps: int) -> int:
+        """New pages of `num_steps` steps, at most `decode_horizon`, or `idle_horizon`."""
+        if not (self.in_flight and num_steps):
+            return 0
+        return self.scheduler.running.page_demand().after(num_steps)[0]
+
     def idle_horizon(self) -> int:
         """How many decisions of a rank without work must launch nothing, unless one arrives."""
         queue = self.input_queue

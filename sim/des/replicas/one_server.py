@@ -144,6 +144,7 @@ class Server(Replica):
         step.first_step = self.num_steps
         self.num_steps += step.num_steps
         self._reports.stepped(step)
+        self.env.note_step_end(self._end_priority)
         output = self._executor.execute(step.batch)
         now_ns = self.env.now_ns
         records = self.engine.end_step(step.batch, output, now_ns)
