@@ -371,6 +371,7 @@ class Group(Replica):
         steps = steps.first(num_steps)
         self._rules.passed(steps.known_ns)
         for rank, run in zip(self._ranks, step.of_rank, strict=True):
+            rank.engine.role.step_ends(int(steps.ends_ns[-1]))
             if run is None or rank.features is None:
                 rank.engine.input_queue.pass_decisions(num_steps)
                 continue

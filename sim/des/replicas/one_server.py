@@ -135,6 +135,7 @@ class Server(Replica):
         state = self.engine.state()
         steps = steps.first(num_steps)
         run = self.engine.fast_forward(steps.known_ns)
+        self.engine.role.step_ends(int(steps.ends_ns[-1]))
         self._executor.execute(step.batch, num_steps)
         if self._first is not None:
             self._latency.consume(self._first, num_steps)

@@ -49,6 +49,7 @@ class KVCacheCoordinator(KVMemory):
             became full: of several equal blocks, a request finds the one that was full first.
         count_host_tokens: counts the tokens in CPU memory; None: no KV is kept there.
         listen_to_host: adds a listener for the blocks in CPU memory; None: the same.
+        tell_reserved: is told of blocks that rows in lockstep get; None: nobody is.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class KVCacheCoordinator(KVMemory):
         self.num_decisions = 0
         self.count_host_tokens: Callable[[], int] | None = None
         self.listen_to_host: Callable[[CacheListener], None] | None = None
+        self.tell_reserved: Callable[[list[int]], None] | None = None
         self.pool = BlockPool(num_blocks)
         self.managers = [
             manager_of(spec, number, self.pool, block_size, rules)
@@ -310,7 +312,10 @@ class KVCacheCoordinator(KVMemory):
     def reserve_pages(self, num_pages: int) -> None:
         """Reserve blocks for rows that decode in lockstep; each row gets its own later."""
         if num_pages:
-            self._reserved += self.pool.get_new_blocks(num_pages)
+            blocks = self.pool.get_new_blocks(num_pages)
+            self._reserved += blocks
+            if self.tell_reserved is not None:
+                self.tell_reserved(blocks)
 
     def _hand_out(self, kv: RequestBlocks, num_tokens: int) -> None:
         """Move reserved blocks into a request's table until it has those of its tokens.

@@ -340,8 +340,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         lockstep, num_rows = self.lockstep, len(self.running.requests)
         if lockstep is None or lockstep.prefilling or lockstep.resting:
             return False
-        fences = self.connector.fences
-        if num_rows < len(self.admitted) or (fences is not None and fences.held):
+        if num_rows < len(self.admitted) or not self.connector.repeats(self.running.requests):
             return False
         config = self._config
         if not self._cadence.repeats(self._num_left_waiting):

@@ -26,7 +26,7 @@ class WaitingPass:
             version 0.33.0: all that were passed over (`skipped_waiting` of vLLM).
         deferred: waiting requests that were passed over since they began to wait.
         refused: with rows in lockstep: a waiting request that has no room until a request frees
-            blocks. It is not looked up in every step.
+            blocks. It is not looked up in every step, but in CPU memory, which notes each lookup.
     """
 
     def __init__(
@@ -375,7 +375,7 @@ class WaitingPass:
         and only if all found blocks are in use. Free ones may be taken by others: then the request
         finds less, its first chunk ends earlier, and may fit.
         """
-        if self._lockstep is None:
+        if self._lockstep is None or self._connector.looks_up:
             return False
         memory = self._memory
         if memory.may_find_more(request.kv, hit):
