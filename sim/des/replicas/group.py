@@ -16,7 +16,8 @@ from sim.des.clock import Clock
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.replicas.timeline import Stages, UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
-from sim.engine.core import MANY_STEPS, EngineCore
+from sim.engine.core import EngineCore
+from sim.engine.parts import MANY_STEPS
 from sim.engine.ranks import Meeting, RankRules
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features

@@ -243,6 +243,11 @@ class KVCacheCoordinator(KVMemory):
         for number, manager in enumerate(self.managers):
             manager.remove_skipped_blocks(tables[number], num_processed)
 
+    def skip_periods(self) -> list[tuple[int, int]]:
+        """The `skip_period` of each group that has one."""
+        periods = [manager.skip_period for manager in self.managers]
+        return [period for period in periods if period is not None]
+
     def num_blocks_to_allocate(self, kv: RequestBlocks, chunk: Chunk) -> int:
         """How many blocks a running request lacks for its next chunk."""
         num_blocks, tables = 0, self._tables(kv)
@@ -306,7 +311,7 @@ class KVCacheCoordinator(KVMemory):
 
     @property
     def num_reserved_blocks(self) -> int:
-        """Blocks allocated for decode steps that are not in any request's table yet."""
+        """Blocks of decode steps that are in no request's table yet."""
         return len(self._reserved)
 
     def reserve_pages(self, num_pages: int) -> None:

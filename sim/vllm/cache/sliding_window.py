@@ -61,6 +61,10 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
     def num_skipped(self, num_tokens: int) -> int:
         return max(num_tokens - self.spec.size + 1, 0) // self._block_size
 
+    @property
+    def skip_period(self) -> tuple[int, int]:
+        return self._block_size, (self.spec.size - 1) % self._block_size
+
     def are_worth_caching(
         self, first: int, end: int, boundaries: list[int], per_chunk: int = 1
     ) -> list[bool] | None:
@@ -107,3 +111,7 @@ class ChunkedLocalAttentionManager(SingleTypeManager[BlockTable]):
 
     def num_skipped(self, num_tokens: int) -> int:
         return num_tokens // self.spec.size * self.spec.size // self._block_size
+
+    @property
+    def skip_period(self) -> tuple[int, int]:
+        return self.spec.size, 0

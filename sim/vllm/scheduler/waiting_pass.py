@@ -59,9 +59,10 @@ class WaitingPass:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.holding)
 
-    @property
-    def admits_nothing(self) -> bool:
-        """Whether no waiting request can be admitted before a request frees blocks."""
+    def admits_nothing_beside(self, num_rows: int) -> bool:
+        """Whether no request can be admitted before one of the rows that decode frees blocks."""
+        if num_rows >= min(self._most_running, self._config.max_num_batched_tokens):
+            return True
         loads = self._loads
         if loads is not None and (len(self.holding) > len(loads.loading) or loads.ended):
             return False
