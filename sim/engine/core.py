@@ -270,9 +270,11 @@ class EngineCore(LiveRequests):
 
     def idle_horizon(self) -> int:
         """How many decisions of a rank without work must launch nothing, unless one arrives."""
-        queue = self.input_queue
+        role, queue = self.role, self.input_queue
         num_live = len(self.requests) - len(queue.requests)
         if self.in_flight or self.scheduler.has_finished_rows or num_live > 0:
+            return 0
+        if role.has_news or role.decides_again or role.wakes_ns is not None:
             return 0
         return MANY_STEPS if queue.is_empty else queue.num_unpolled_steps
 
