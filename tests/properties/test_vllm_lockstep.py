@@ -41,9 +41,14 @@ def test_rows_in_lockstep_are_decided_as_they_are_one_by_one(scenario):
     assert facts(run(scenario)) == facts(run(scenario, in_lockstep=False))
 
 
-@given(random_scenarios(vllm_configs(), impatient=True), offload_settings() | tiered())
-def test_rows_in_lockstep_beside_cpu_memory_are_decided_as_one_by_one(scenario, settings):
+@given(
+    random_scenarios(vllm_configs(), impatient=True),
+    offload_settings() | tiered(),
+    st.sampled_from((1, 1, 2)),
+)
+def test_rows_in_lockstep_beside_cpu_memory_are_decided_as_one_by_one(scenario, settings, ranks):
     """As long as no outputs are kept there; and many steps at once as one after the other."""
+    scenario = replace(scenario, ranks=ranks)
     memory = {"offload": replace(settings, offload_prompt_only=True), "version": NEWEST}
     lockstep = facts(run(scenario, **memory))
     assert lockstep == facts(run(scenario, **memory, in_lockstep=False))

@@ -59,7 +59,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._blocks = kv
         self.connector, self.stores = connector, connector.stores
         self.keeps_tokens_in_flight = self.connector.keeps_token
-        if config.role in (PREFILL, DECODE) or not in_lockstep:
+        if config.role in (PREFILL, DECODE) or config.offload or not in_lockstep:
             self.fills_places = rules.fills_batch_queue
         self.looks_while_sending = rules.looks_while_sending
         drafting = drafting_of(config)
