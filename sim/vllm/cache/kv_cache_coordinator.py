@@ -245,8 +245,7 @@ class KVCacheCoordinator(KVMemory):
 
     def skip_periods(self) -> list[tuple[int, int]]:
         """The `skip_period` of each group that has one."""
-        periods = [manager.skip_period for manager in self.managers]
-        return [period for period in periods if period is not None]
+        return [each.skip_period for each in self.managers if each.skip_period is not None]
 
     def num_blocks_to_allocate(self, kv: RequestBlocks, chunk: Chunk) -> int:
         """How many blocks a running request lacks for its next chunk."""
