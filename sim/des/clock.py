@@ -51,6 +51,8 @@ class Clock(Environment):
         super().__init__(initial_time=0)
         self.num_watchers = 0
         self.shared_stores: dict[int, Store] = {}
+        # The latest end of a step: when, and the priority of its event.
+        self._step_end = (-1, 0)
 
     @property
     def now_ns(self) -> int:
@@ -60,6 +62,14 @@ class Clock(Environment):
     def is_idle(self) -> bool:
         """Whether nothing is left to watch. A watcher asks this when its event happens."""
         return len(self._queue) < self.num_watchers
+
+    def note_step_end(self, priority: EventPriority) -> None:
+        """A step has ended now; its server's step ends have this priority."""
+        self._step_end = self.now_ns, priority
+
+    def is_past(self, priority: EventPriority) -> bool:
+        """Whether what happens now follows a step end of this time, and of a later priority."""
+        return self._step_end > (self.now_ns, priority)
 
     def skip_to(self, time_ns: int) -> bool:
         """Set the clock to `time_ns`; returns False, with no effect, if an event is due by then."""

@@ -19,8 +19,9 @@ There is one engine for all servers. It is made of parts, and any of them go tog
 
 Fast-forward takes many decode steps at the cost of one. As long as no request can join or leave the
 running batch and no page must be evicted, every decision is to decode the same rows again. All such
-steps then update the counters together. The logs are the same to the byte as those of single steps
-(docs/explanation/invariants.md, INV-12).
+steps then update the counters together: what takes in results says how many there are, and takes
+them. The logs are the same to the byte as those of single steps (docs/explanation/invariants.md,
+INV-12).
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from sim.core.batch import Batch, Executor, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.engine.live_requests import LiveRequests
-from sim.engine.parts import Results, Role
+from sim.engine.parts import MANY_STEPS, Results, Role
 from sim.engine.pipeline import Turns
 from sim.engine.records import (
     Decided,
@@ -46,42 +47,6 @@ from sim.engine.records import (
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.running_batch import DecodeRun
 from sim.engine.scheduler import BaseScheduler
-
-# Limits the size of a run's arrays; a longer run is split.
-MANY_STEPS = 4096
-
-
-def decode_horizon(launch: Launch[Request], scheduler: BaseScheduler[Request]) -> int:
-    """How many steps after `launch`, the only one in flight, must have the same rows."""
-    running = scheduler.running
-    if (
-        launch.mode is not ForwardMode.DECODE
-        or launch.decode is not running.requests
-        or scheduler.has_finished_rows
-        or not scheduler.repeats
-    ):
-        return 0
-    num_steps = min(running.num_steps_to_limit - 1, MANY_STEPS)
-    if num_steps <= 0:
-        return 0
-    return scheduler.memory.num_affordable_steps(num_steps, running.page_demand())
-
-
-def take_decode_steps(num_steps: int, scheduler: BaseScheduler[Request]) -> DecodeRun:
-    """Begin and finish `num_steps` steps of the running batch, at most `decode_horizon`."""
-    running, kv = scheduler.running, scheduler.memory
-    run = DecodeRun(
-        num_steps,
-        kv.num_free_pages,
-        kv.page_size,
-        running.page_demand(),
-        scheduler.decode_again(num_steps),
-    )
-    kv.reserve_pages(run.num_pages)
-    running.begin_steps(num_steps)
-    running.finish_steps(num_steps)
-    scheduler.decoded_again(num_steps)
-    return run
 
 
 class EngineCore(LiveRequests):
@@ -263,22 +228,23 @@ class EngineCore(LiveRequests):
         sooner: only the executor knows when. A request that arrives meanwhile is received by the
         first decision that polls (`InputQueue.next_poll`).
         """
-        if len(self.in_flight) != 1 or self.ending or not self._results.repeats:
+        if len(self.in_flight) != 1 or self.ending or self.role.has_news:
             return 0
-        if self.role.has_news:
-            return 0
-        queue = self.input_queue
-        if queue.is_empty:
-            return decode_horizon(self.in_flight[0], self.scheduler)
+        if self.in_group and not self._results.in_lockstep:
+            return 0  # `pages_of_steps` is not known before.
+        launch, queue = self.in_flight[0], self.input_queue
+        horizon = self._results.horizon(launch) if launch.mode is ForwardMode.DECODE else 0
+        if queue.is_empty or not horizon:
+            return horizon
         num_unpolled = queue.num_unpolled_steps
         if num_unpolled:
-            return min(decode_horizon(self.in_flight[0], self.scheduler), num_unpolled)
+            return min(horizon, num_unpolled)
         if queue.given_up or self.scheduler.has_limits:
             return 0
         # The next decision receives them. They may have to wait, so that this decision repeats.
         for request in queue.take():
             self.scheduler.enter(request)
-        return decode_horizon(self.in_flight[0], self.scheduler)
+        return self._results.horizon(launch)
 
     @property
     def next_aging_ns(self) -> int:
@@ -292,17 +258,23 @@ class EngineCore(LiveRequests):
         `ends_ns` are end times, first that of the step in flight; int64, shape [num_steps], at most
         `decode_horizon` of them.
         """
-        self._results.take_turns(self.in_flight[0])
-        run = take_decode_steps(len(ends_ns), self.scheduler)
+        run = self._results.take_steps(self.in_flight[0], ends_ns)
         self.input_queue.pass_decisions(len(ends_ns))
-        self.clock.tick_many(ends_ns)
         return run
+
+    def pages_of_steps(self, num_steps: int) -> int:
+        """New pages of `num_steps` steps, at most `decode_horizon`, or `idle_horizon`."""
+        if not (self.in_flight and num_steps):
+            return 0
+        return self.scheduler.running.page_demand().after(num_steps)[0]
 
     def idle_horizon(self) -> int:
         """How many decisions of a rank without work must launch nothing, unless one arrives."""
-        queue = self.input_queue
+        role, queue = self.role, self.input_queue
         num_live = len(self.requests) - len(queue.requests)
         if self.in_flight or self.scheduler.has_finished_rows or num_live > 0:
+            return 0
+        if role.has_news or role.decides_again or role.wakes_ns is not None:
             return 0
         return MANY_STEPS if queue.is_empty else queue.num_unpolled_steps
 
@@ -316,7 +288,7 @@ class EngineCore(LiveRequests):
 
     @property
     def num_missed_steps(self) -> int:
-        if not (self.in_flight and self._results.repeats) or self._turns is not None:
+        if not (self.in_flight and self._results.in_lockstep) or self._turns is not None:
             return 0
         return int(self.in_flight[-1].mode is not ForwardMode.EXTEND)
 

@@ -25,13 +25,18 @@ from collections.abc import Iterator, Sequence
 
 from mypy_extensions import mypyc_attr
 
+from sim.core.arrays import Int64
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.request import Status
 from sim.engine.live_requests import LiveRequests
 from sim.engine.records import Decided, Launch, RequestRecord, batch_of
 from sim.engine.request import NEVER_NS, Request, TokenClock
+from sim.engine.running_batch import DecodeRun
 from sim.engine.scheduler import BaseScheduler
 from sim.engine.server_config import Partner
+
+# Limits the size of a run's arrays; a longer run is split.
+MANY_STEPS = 4096
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -174,12 +179,12 @@ class Results:
 
     Attributes:
         clock: inter-token latencies so far.
-        repeats: the rows move in lockstep, so that a decode step may repeat the one before.
+        in_lockstep: each decode row gets one token in each step.
     """
 
-    def __init__(self, clock: TokenClock, *, repeats: bool) -> None:
+    def __init__(self, clock: TokenClock, *, in_lockstep: bool) -> None:
         self.clock = clock
-        self.repeats = repeats
+        self.in_lockstep = in_lockstep
 
     def attach(self, engine: LiveRequests, scheduler: BaseScheduler[Request], role: Role) -> None:
         """Called once, when the engine is made."""
@@ -210,15 +215,26 @@ class Results:
         """
         raise NotImplementedError
 
-    def take_turns(self, launch: Launch[Request]) -> None:
-        """Stop the token clock of rows that rest in this launch; restart it for resumed rows."""
+    def horizon(self, launch: Launch[Request]) -> int:
+        """How many steps after this decode step, the only one in flight, must have the same rows.
+
+        None of these may reach its limit, or need pages that are not free.
+        """
+        raise NotImplementedError
+
+    def take_steps(self, launch: Launch[Request], ends_ns: Int64) -> DecodeRun:
+        """Begin as many steps, at most `horizon`, and finish those before the last; see there.
+
+        `ends_ns`: when each result is known, that of `launch` first; shape [num_steps].
+        """
+        raise NotImplementedError
 
 
 class LockstepResults(Results):
     """The results of servers on which each decode row gets one token in each step."""
 
     def __init__(self, clock: TokenClock) -> None:
-        super().__init__(clock, repeats=True)
+        super().__init__(clock, in_lockstep=True)
 
     def describe(self, launch: Launch[Request], stopped_rids: Sequence[str]) -> Batch:
         scheduler = self.scheduler
@@ -234,7 +250,7 @@ class LockstepResults(Results):
     ) -> list[Request]:
         decodes = launch.mode is not ForwardMode.EXTEND
         if launch.resting or launch.resumed:
-            self.take_turns(launch)
+            self._take_turns(launch)
         if decodes:
             running = self.scheduler.running
             running.finish_steps()
@@ -246,11 +262,37 @@ class LockstepResults(Results):
             finishing.extend(self._finishing_put_back(launch, ended, now_ns))
         return finishing
 
-    def take_turns(self, launch: Launch[Request]) -> None:
+    def horizon(self, launch: Launch[Request]) -> int:
+        scheduler = self.scheduler
+        running = scheduler.running
+        is_same = launch.decode is running.requests and not scheduler.has_finished_rows
+        if not (is_same and scheduler.repeats):
+            return 0
+        num_steps = min(running.num_steps_to_limit - 1, MANY_STEPS)
+        if num_steps <= 0:
+            return 0
+        return scheduler.memory.num_affordable_steps(num_steps, running.page_demand())
+
+    def take_steps(self, launch: Launch[Request], ends_ns: Int64) -> DecodeRun:
+        scheduler, num_steps = self.scheduler, len(ends_ns)
+        running, kv = scheduler.running, scheduler.memory
+        self._take_turns(launch)
+        ratio = scheduler.decode_again(num_steps)
+        demand = running.page_demand()
+        run = DecodeRun(num_steps, kv.num_free_pages, kv.page_size, demand, ratio)
+        kv.reserve_pages(run.num_pages)
+        running.begin_steps(num_steps)
+        running.finish_steps(num_steps)
+        scheduler.decoded_again(num_steps)
+        self.clock.tick_many(ends_ns)
+        return run
+
+    def _take_turns(self, launch: Launch[Request]) -> None:
+        """Stop the token clock of rows that rest in this launch; restart it for resumed rows."""
         for request in launch.resting:
             self.clock.leave(request)
         for request in launch.resumed:
-            if request.in_running_batch:
+            if request.in_running_batch or request in launch.leaving:
                 self.clock.resume(request)
         launch.resting = launch.resumed = ()
 

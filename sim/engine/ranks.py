@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.engine.core import EngineCore
 from sim.engine.records import Decided
@@ -25,15 +26,13 @@ class RankRules:
         idle_tokens: new tokens of the batch that a rank without work runs.
         idles_between: if no rank launches anything while a step with work is in flight, the ranks
             run a step without work after it (if `idle` says so), and decide at once what follows.
-        needs_single_steps: `processing` must be called for every step, so none may be passed in
-            one go.
     """
 
     idle_tokens = 0
 
     def __init__(self, engines: Sequence[EngineCore]) -> None:
         self.engines = engines
-        self.idles_between = self.needs_single_steps = False
+        self.idles_between = False
 
     def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0, rid: str = "") -> int:
         """The rank of the next request, which comes from this process of the front end."""
@@ -54,8 +53,13 @@ class RankRules:
     def processed(self, now_ns: int, num_steps: int) -> None:
         """The results of a step are taken in, and those of the steps passed in one go with it."""
 
-    def passing(self, known_ns: int) -> None:
-        """Decode steps are passed in one go; the step in flight has its result at `known_ns`."""
+    def passed(self, known_ns: Int64) -> None:
+        """Of decode steps that are passed in one go, these results are known by now.
+
+        This is asked before `choose`, and when all are passed; until then the engines are as at the
+        beginning. `known_ns`: when each result was known, that of the step before them first; int64
+        ns, shape [num_results].
+        """
 
     def idle(self, now_ns: int) -> bool:
         """No rank has anything to launch; with `idles_between`, a step may still be in flight.

@@ -1,8 +1,9 @@
 """Servers whose decode rows do not all get one token in each step.
 
 With draft tokens, for example, rows get unequal numbers of tokens. So each row has counters of its
-own, and there is no fast-forward. `sim.engine.server_config.goes_row_by_row` says which servers
-these are, and why; all others are in `sim.engine.parts` and `sim.core.batch`.
+own. `sim.engine.server_config.goes_row_by_row` says which servers these are, and why; all others
+are in `sim.engine.parts` and `sim.core.batch`. Many equal steps are taken at once where a scheduler
+can tell that each row gets one token in each of them (`BaseScheduler.num_row_steps`).
 
 With speculative decoding a step verifies draft tokens. A row with k draft tokens computes 1 + k
 tokens: its last known one and the drafts. If the target model accepts the first n drafts, the row
@@ -13,13 +14,21 @@ drafts is worthless, but its place stays allocated.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from sim.core.batch import Batch, ForwardMode, ScriptedExecutor, ScriptedOutput, StepOutput
+from sim.core.arrays import Int64
+from sim.core.batch import (
+    NEVER_STEPS,
+    Batch,
+    ForwardMode,
+    ScriptedExecutor,
+    ScriptedOutput,
+    StepOutput,
+)
 from sim.core.errors import InvariantError
 from sim.engine.acceptance import Speculation
-from sim.engine.parts import Results
+from sim.engine.parts import MANY_STEPS, Results
 from sim.engine.records import Launch, RequestRecord, prefill_rows
 from sim.engine.request import NEVER_NS, Request, TokenClock
-from sim.engine.running_batch import R
+from sim.engine.running_batch import DecodeRun, PageDemand, R
 
 
 class RowLaunch(Launch[R]):
@@ -87,6 +96,12 @@ class RowClock(TokenClock):
             if count:
                 self._add(gap_ns, count, now_ns)
 
+    def tick_rows(self, rows: Sequence[Request], ends_ns: Int64) -> None:
+        """Each row got a token at each time; int64, shape [num_steps]."""
+        one_each = [1] * len(rows)
+        for end_ns in ends_ns.tolist():
+            self.tick_unevenly(rows, one_each, end_ns)
+
 
 class RowResults(Results):
     """The results of servers whose rows may get several tokens in a step, or none."""
@@ -94,7 +109,7 @@ class RowResults(Results):
     def __init__(self, *, has_drafts: bool) -> None:
         """`has_drafts`: steps verify draft tokens."""
         self._row_clock = RowClock()
-        super().__init__(self._row_clock, repeats=False)
+        super().__init__(self._row_clock, in_lockstep=False)
         self._has_drafts = has_drafts
 
     def describe(self, launch: Launch[Request], stopped_rids: Sequence[str]) -> Batch:
@@ -128,6 +143,20 @@ class RowResults(Results):
             raise InvariantError("a launch says nothing of its rows")
         finishing = self._take_prefill(launch, output, ended, now_ns, records)
         return finishing + self._take_decode(launch, output, ended, now_ns)
+
+    def horizon(self, launch: Launch[Request]) -> int:
+        if not self.scheduler.repeats_rows:
+            return 0
+        most = min([row.max_new_tokens - row.num_generated for row in launch.decode]) - 1
+        return self.scheduler.num_row_steps(launch.decode, min(most, MANY_STEPS))
+
+    def take_steps(self, launch: Launch[Request], ends_ns: Int64) -> DecodeRun:
+        scheduler, rows, num_steps = self.scheduler, launch.decode, len(ends_ns)
+        kv, ratio = scheduler.memory, scheduler.new_token_ratio
+        num_free = kv.num_free_pages
+        taken = PageDemand(scheduler.decode_rows_again(rows, num_steps), len(rows))
+        self._row_clock.tick_rows(rows, ends_ns)
+        return DecodeRun(num_steps, num_free, kv.page_size, taken, [ratio] * num_steps)
 
     def _take_prefill(
         self,
@@ -213,7 +242,7 @@ class RowExecutor(ScriptedExecutor):
         self._num_outputs: dict[str, int] = {}
 
     def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
-        """Run a batch, for one step only; accepted drafts are among the tokens."""
+        """Run a batch; accepted drafts are among the tokens. Several steps: only without drafts."""
         outputs = self._outputs
         finished: list[str] = []
         for row in batch.prefill:
@@ -229,7 +258,7 @@ class RowExecutor(ScriptedExecutor):
             if output is None:
                 num_sampled.append(0)  # it ended with the step before
                 continue
-            num_tokens = 1 + self._num_accepted(rid, num_drafts, output.script.seed)
+            num_tokens = num_steps + self._num_accepted(rid, num_drafts, output.script.seed)
             if not output.is_endless:
                 num_tokens = min(num_tokens, len(output) - self._num_outputs[rid])
             num_sampled.append(num_tokens)
@@ -244,6 +273,14 @@ class RowExecutor(ScriptedExecutor):
     ) -> bool:
         self._num_outputs[rid] = 0
         return self._sample(rid, num_outputs, self._outputs[rid])
+
+    def steps_to_finish(self) -> int:
+        ends = [
+            len(output) - self._num_outputs[rid]
+            for rid, output in self._outputs.items()
+            if not output.is_endless and rid in self._num_outputs
+        ]
+        return min(ends, default=NEVER_STEPS)
 
     def forget(self, rid: str) -> None:
         super().forget(rid)

@@ -15,6 +15,7 @@ What the engine asks, and when. A family overrides what its rules need.
       a request ends with it                 in_order_of_end, give_back; withdraw if it waits
         with a complete answer               finished
     equal decode steps are passed at once    repeats, decode_again, decoded_again
+      row by row                             num_row_steps, decode_rows_again
     a decision or a result shows its end     let_go, transfer_ended, lease_end_ns  (vLLM)
     a group is made of ranks                 join_ranks
     `awaits_ranks` after a rank's decision   go_on
@@ -70,6 +71,7 @@ class BaseScheduler(Generic[R]):
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
         goes_row_by_row: its launches are `RowLaunch`es, and each row has counters of its own (see
             `sim.engine.rows`).
+        repeats_rows: row by row, decisions may repeat each other (`num_row_steps`).
         keeps_tokens_in_flight: row by row, a request that is put back into the queue keeps the
             tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
@@ -95,7 +97,7 @@ class BaseScheduler(Generic[R]):
         self.has_finished_rows = False
         self.poll_interval = 1
         self.ends_in_batch_order = False
-        self.goes_row_by_row = self.keeps_tokens_in_flight = False
+        self.goes_row_by_row = self.repeats_rows = self.keeps_tokens_in_flight = False
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits = NO_LIMITS
@@ -331,6 +333,18 @@ class BaseScheduler(Generic[R]):
 
     def decoded_again(self, num_steps: int) -> None:
         """Called after repeated steps, when their KV is allocated."""
+
+    def num_row_steps(self, rows: Sequence[R], most: int) -> int:
+        """Row by row: how many of the next decisions, at most `most`, repeat the last one.
+
+        That one gave one token to each of these rows, and did nothing else. There must be pages for
+        all of the steps; the engine itself checks that no row ends.
+        """
+        raise NotImplementedError
+
+    def decode_rows_again(self, rows: Sequence[R], num_steps: int) -> list[int]:
+        """Repeat this decision, and count its results; returns the pages that each has taken."""
+        raise NotImplementedError
 
     # ---- for logs and for the real runner ------------------------------------------------------
 

@@ -86,12 +86,13 @@ def goes_row_by_row(config: ServerConfig) -> bool:
 
     With draft tokens, rows get different numbers of tokens in a step. In a pipeline, a step leaves
     out the rows that are in flight. With groups of layers, each row frees blocks in its own time.
-    With KV in CPU memory, each fills blocks to be stored there in its own time.
+    If outputs are kept in CPU memory, each fills blocks to be stored there in its own time.
     An installed engine says of each row what it computes.
     """
     if not getattr(config, "in_lockstep", True) or getattr(config, "engine", None) is not None:
         return True
-    if getattr(config, "offload", None) is not None:
+    offload = getattr(config, "offload", None)
+    if offload is not None and (offload.is_simple or not offload.offload_prompt_only):
         return True
     has_drafts = getattr(config, "speculation", None) is not None
     return has_drafts or config.micro_batches > 1 or bool(getattr(config, "kv_cache_groups", ()))

@@ -112,7 +112,7 @@ class SglangFamily(Family):
     ) -> "SglangRanks":
         from sim.sglang.scheduler.ranks import SglangRanks
 
-        return SglangRanks(engines, config.load_balance_method)
+        return SglangRanks(engines, config.load_balance_method, overlaps=config.overlaps)
 
     def host_memory(self, size_gb: float, *, num_gpus: int, num_ranks: int) -> dict[str, float]:
         """Whole GB for each GPU, as `--hicache-size` has it."""

@@ -28,7 +28,9 @@ def check_vllm_memory(engine: EngineCore) -> None:
         return
     requests = cast("Mapping[str, VllmRequest]", engine.requests)
     scheduler = cast("VllmScheduler", engine.scheduler)
-    held = {f"ended {place}": each for place, each in enumerate(scheduler.blocks_of_ended())}
+    held = {
+        f"ended {place}": each for place, each in enumerate(scheduler.connector.blocks_of_ended())
+    }
     held |= {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
     memory = cast("KVCacheCoordinator", engine.kv)
     copied, in_lockstep = scheduler.connector.copied_blocks(), scheduler.lockstep is not None

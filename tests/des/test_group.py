@@ -10,7 +10,7 @@ from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.latency.host import HostSection
 from sim.sglang.config import DelayerSettings, SchedulerConfig
 from sim.vllm.config import VllmConfig
-from sim.workload.workload import listed
+from sim.workload.workload import Turn, listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.serve import linear_latency, serve
 from tests.support.workloads import scripted
@@ -117,6 +117,31 @@ def test_sglang_deals_in_turn_or_by_known_loads():
     later = [request("a", output=200), request("b"), *(request(n, at_ms=500) for n in "cd")]
     config = SchedulerConfig(load_balance_method="total_requests")
     assert ranks_of(group(*later, config=config)) == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("ends_before", [True, False])
+def test_sglang_loads_are_those_of_the_steps_passed_so_far(overlap, ends_before):
+    """Rank 0 has two short requests, rank 1 a longer one: the 15th step after it shows the other.
+
+    A request comes at the very end of that step: before it, or because the same step of the other
+    group, which ends behind it, answers its client.
+    """
+    config = SchedulerConfig(
+        page_size=1, load_balance_method="total_tokens", disable_overlap_schedule=not overlap
+    )
+    sizes = {"a": 5, "x": 12, "b": 12, "y": 12, "c": 5}
+    requests = [request(name, prompt=size, output=120) for name, size in sizes.items()]
+    turns = [request("p", prompt=6, output=16), request("q")]
+    clients = [] if ends_before else [[Turn(0, each) for each in turns]]
+    if ends_before:
+        requests += [request("p", output=16), request("q", at_ms=160)]
+    models = [tuple(latency(per_prefill_token_s=0) for _ in range(2)) for _ in range(2)]
+    for fast_forward in (True, False):
+        served = serve(listed(requests, clients), config, models, fast_forward=fast_forward)
+        assert served.request("q")["arrival_ns"] == 160 * MS
+        assert ranks_of(served)[-1] == (0 if ends_before else 1)
+        assert (len(served.log.steps.num_steps) < len(served.steps) // 10) == fast_forward
 
 
 def test_vllm_deals_to_the_smallest_score_that_is_known():

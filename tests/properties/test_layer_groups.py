@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.vllm.cache.single_type_manager import KVCacheSpec
+from sim.vllm.config import VllmConfig
 from sim.vllm.version_rules import VERSIONS
+from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import serve
+from tests.support.workloads import scripted
 
 FULL = KVCacheSpec("full_attention")
 KINDS = (
@@ -63,6 +67,18 @@ def test_invariants_any_groups_hold_at_every_step(scenario):
     assert once.num_ended == scenario.workload.num_requests
     again = serve(scenario.workload, scenario.config, scenario.latencies(), fast_forward=False)
     assert once.text == again.text
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}-{kind.size}")
+def test_long_decode_takes_few_runs(kind):
+    """A window that moves on leaves blocks behind, and a state is kept after each block."""
+    config = VllmConfig(num_gpu_blocks=300, max_model_len=1024, kv_cache_groups=(FULL, kind))
+    requests = [scripted(f"r{i}", (i + 1, 40 + i), output=200) for i in range(3)]
+    served = serve(listed(requests), config)
+    assert len(served.steps) >= 200
+    assert len(served.log.steps.num_steps) <= 6
+    stepped = serve(listed(requests), config, fast_forward=False, check=False)
+    assert served.text == stepped.text
 
 
 @given(vllm_configs(), st.integers(2, 4), st.data())

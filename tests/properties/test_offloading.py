@@ -10,11 +10,13 @@ from sim.core.errors import InputError
 from sim.engine.store import StoreSettings
 from sim.vllm.config import VllmConfig
 from sim.vllm.offload.settings import OffloadSettings, PressureSettings, TierSettings
+from sim.workload.workload import listed
 from tests.properties.test_host_tier import latencies, one_after_the_other, returning_traffic
 from tests.properties.test_layer_groups import grouped
 from tests.support.random_scenarios import random_scenarios
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import serve
+from tests.support.workloads import scripted
 
 
 @st.composite
@@ -70,6 +72,18 @@ def test_groups_of_layers_keep_every_invariant(scenario, settings):
     assume(not has_states or (config.enable_prefix_caching and not settings.sync_load_tokens))
     served = run(scenario, offload=settings)
     assert served.num_ended == len(served.log.requests.rid)
+
+
+def test_long_decode_beside_cpu_memory_takes_few_runs():
+    """Prompts are copied, outputs are not."""
+    config = VllmConfig(
+        num_gpu_blocks=200, max_model_len=1024, offload=OffloadSettings(num_chunks=100)
+    )
+    requests = [scripted(f"r{i}", (i + 1, 40 + i), output=500) for i in range(3)]
+    served = serve(listed(requests), config)
+    assert len(served.steps) == 500
+    assert len(served.log.steps.num_steps) <= 6
+    assert served.steps[-1]["host_used"] == 3 * 32
 
 
 @given(random_scenarios(vllm_configs(), impatient=True))

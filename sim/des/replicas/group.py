@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.batch import Batch, ForwardMode, ScriptedExecutor
 from sim.des.clock import Clock
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.replicas.timeline import Stages, UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
-from sim.engine.core import MANY_STEPS, EngineCore
+from sim.engine.core import EngineCore
+from sim.engine.parts import MANY_STEPS
 from sim.engine.ranks import Meeting, RankRules
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
@@ -89,6 +91,8 @@ class Group(Replica):
         self._idles_next = False
         self._idled_ns = 0
         self._has_work_in_flight = False
+        # When the results of the steps that are passed in one go are known.
+        self._known_ns: Int64 = np.zeros(0, dtype=np.int64)
         self._meeting = Meeting(self.engines)
         self._polls_at_steps = all(rank.engine.role.polls_at_steps for rank in ranks)
 
@@ -116,6 +120,11 @@ class Group(Replica):
             self._reports.submitted(spec, self._ranks[0].number)
             self._reports.over([rejection], now_ns)
             return
+        if self._wait is not None:
+            # An arrival comes before the results of its time, unless one of them has caused it.
+            before_ns = now_ns + self.env.is_past(self._end_priority)
+            num_known = int(self._known_ns.searchsorted(before_ns))
+            self._rules.passed(self._known_ns[:num_known])
         chosen = self._rules.choose(len(spec.prompt), now_ns, front_end, spec.rid)
         self._rules.sent(chosen, spec.rid, front_end)
         rank = self._ranks[chosen]
@@ -291,6 +300,7 @@ class Group(Replica):
         number = self.num_steps
         self.num_steps += step.num_steps
         self._num_in_flight -= 1
+        self.env.note_step_end(self._end_priority)
         self._rules.processing([None if run is None else run.batch.mode for run in step.of_rank])
         for index, run in enumerate(step.of_rank):
             if run is not None:
@@ -335,12 +345,13 @@ class Group(Replica):
         if steps_left is not None:
             steps_left = self._before_events(steps_left)
         if steps_left is not None:
-            self._rules.passing(int(steps_left.known_ns[0]))
+            self._known_ns = steps_left.known_ns
         return steps_left
 
     def _horizon(self, step: GroupRun) -> int:
         """How many steps after `step`, the only one in flight, repeat it on every rank."""
-        if self._rules.needs_single_steps:
+        if self._has_arrivals and not self._overlaps:
+            # They would wait before the result that comes first, of which ranks may tell others.
             return 0
         num_steps, num_decoding = MANY_STEPS, 0
         for rank, run in zip(self._ranks, step.of_rank, strict=True):
@@ -359,7 +370,9 @@ class Group(Replica):
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
         assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
         steps = steps.first(num_steps)
+        self._rules.passed(steps.known_ns)
         for rank, run in zip(self._ranks, step.of_rank, strict=True):
+            rank.engine.role.step_ends(int(steps.ends_ns[-1]))
             if run is None or rank.features is None:
                 rank.engine.input_queue.pass_decisions(num_steps)
                 continue

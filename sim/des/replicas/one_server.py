@@ -135,6 +135,7 @@ class Server(Replica):
         state = self.engine.state()
         steps = steps.first(num_steps)
         run = self.engine.fast_forward(steps.known_ns)
+        self.engine.role.step_ends(int(steps.ends_ns[-1]))
         self._executor.execute(step.batch, num_steps)
         if self._first is not None:
             self._latency.consume(self._first, num_steps)
@@ -144,6 +145,7 @@ class Server(Replica):
         step.first_step = self.num_steps
         self.num_steps += step.num_steps
         self._reports.stepped(step)
+        self.env.note_step_end(self._end_priority)
         output = self._executor.execute(step.batch)
         now_ns = self.env.now_ns
         records = self.engine.end_step(step.batch, output, now_ns)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.core.tokens import mixed
 from sim.core.units import NS_PER_MS
@@ -34,11 +35,12 @@ class Load(NamedTuple):
 class SglangRanks(RankRules):
     """In turn, at random, or the rank with the smallest load that the controller knows of."""
 
-    def __init__(self, engines: Sequence[EngineCore], method: str) -> None:
-        """`method` is the name of a `load_balance_method`."""
+    def __init__(self, engines: Sequence[EngineCore], method: str, *, overlaps: bool) -> None:
+        """`method` is the name of a `load_balance_method`; `overlaps`: scheduling does."""
         super().__init__(engines)
+        self._overlaps = overlaps
         self._by_room = method == BY_ROOM
-        self.needs_single_steps = method not in (ROUND_ROBIN, BY_ROOM)
+        self._publishes = method not in (ROUND_ROBIN, BY_ROOM)
         self._by_requests = method == TOTAL_REQUESTS
         self._next = 0
         self._read_ns: int | None = None
@@ -46,12 +48,14 @@ class SglangRanks(RankRules):
         # What was published and not read yet.
         self._published: list[Load | None] = [None] * len(engines)
         self._num_unpublished = [0] * len(engines)
+        # Results of the steps being passed in one go that `_published` knows of.
+        self._num_passed = 0
 
     def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0, rid: str = "") -> int:
         if self._by_room:
             # `bootstrap_room`, a random number that the router draws for each request.
             return mixed(zlib.crc32(rid.encode())) % len(self.engines)
-        if not self.needs_single_steps:
+        if not self._publishes:
             chosen = self._next
             self._next = (chosen + 1) % len(self.engines)
             return chosen
@@ -68,9 +72,21 @@ class SglangRanks(RankRules):
         self._known[chosen] = Load(load.num_requests + 1, num_tokens)
         return chosen
 
-    def processing(self, modes: RankModes) -> None:
-        if not self.needs_single_steps:
+    def passed(self, known_ns: Int64) -> None:
+        if not self._publishes:
             return
+        num_more = len(known_ns) - self._num_passed
+        self._num_passed = len(known_ns)
+        for rank, num_unpublished in enumerate(self._num_unpublished):
+            num_left = (num_unpublished + num_more) % _PUBLISH_INTERVAL
+            if num_unpublished + num_more >= _PUBLISH_INTERVAL:
+                self._publish(rank, num_results=self._num_passed - num_left)
+            self._num_unpublished[rank] = num_left
+
+    def processing(self, modes: RankModes) -> None:
+        if not self._publishes:
+            return
+        self._num_passed = 0
         for rank, mode in enumerate(modes):
             self._num_unpublished[rank] += 1
             prefills = mode is not None and mode is not ForwardMode.DECODE
@@ -78,7 +94,7 @@ class SglangRanks(RankRules):
                 self._publish(rank)
 
     def idle(self, now_ns: int) -> bool:
-        if self.needs_single_steps:
+        if self._publishes:
             for rank in range(len(self.engines)):
                 self._publish(rank)
         return False
@@ -89,10 +105,17 @@ class SglangRanks(RankRules):
                 self._known[rank] = load
                 self._published[rank] = None
 
-    def _publish(self, rank: int) -> None:
-        """Requests between their prefill and the next decision count as neither, as in SGLang."""
-        state = self.engines[rank].state()
-        waiting = self.engines[rank].scheduler.waiting_requests()
-        num_tokens = state.used_tokens + sum([request.num_tokens for request in waiting])
+    def _publish(self, rank: int, num_results: int = 0) -> None:
+        """Requests between their prefill and the next decision count as neither, as in SGLang.
+
+        `num_results`: of the steps being passed in one go, when so many results are known.
+        """
+        engine = self.engines[rank]
+        state = engine.state()
+        # Under overlap scheduling one more step has begun than has ended.
+        num_begun = num_results - (not self._overlaps) if num_results else 0
+        num_tokens = state.used_tokens + engine.pages_of_steps(num_begun) * engine.kv.page_size
+        waiting = engine.scheduler.waiting_requests()
+        num_tokens += sum([request.num_tokens for request in waiting])
         self._published[rank] = Load(state.running + state.queue, num_tokens)
         self._num_unpublished[rank] = 0

@@ -49,6 +49,7 @@ class KVCacheCoordinator(KVMemory):
             became full: of several equal blocks, a request finds the one that was full first.
         count_host_tokens: counts the tokens in CPU memory; None: no KV is kept there.
         listen_to_host: adds a listener for the blocks in CPU memory; None: the same.
+        tell_reserved: is told of blocks that rows in lockstep get; None: nobody is.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class KVCacheCoordinator(KVMemory):
         self.num_decisions = 0
         self.count_host_tokens: Callable[[], int] | None = None
         self.listen_to_host: Callable[[CacheListener], None] | None = None
+        self.tell_reserved: Callable[[list[int]], None] | None = None
         self.pool = BlockPool(num_blocks)
         self.managers = [
             manager_of(spec, number, self.pool, block_size, rules)
@@ -238,6 +240,10 @@ class KVCacheCoordinator(KVMemory):
         for number, manager in enumerate(self.managers):
             manager.remove_skipped_blocks(tables[number], num_processed)
 
+    def skip_periods(self) -> list[tuple[int, int]]:
+        """The `skip_period` of each group that has one."""
+        return [each.skip_period for each in self.managers if each.skip_period is not None]
+
     def num_blocks_to_allocate(self, kv: RequestBlocks, chunk: Chunk) -> int:
         """How many blocks a running request lacks for its next chunk."""
         num_blocks, tables = 0, self._tables(kv)
@@ -306,13 +312,16 @@ class KVCacheCoordinator(KVMemory):
 
     @property
     def num_reserved_blocks(self) -> int:
-        """Blocks allocated for decode steps that are not in any request's table yet."""
+        """Blocks of decode steps that are in no request's table yet."""
         return len(self._reserved)
 
     def reserve_pages(self, num_pages: int) -> None:
         """Reserve blocks for rows that decode in lockstep; each row gets its own later."""
         if num_pages:
-            self._reserved += self.pool.get_new_blocks(num_pages)
+            blocks = self.pool.get_new_blocks(num_pages)
+            self._reserved += blocks
+            if self.tell_reserved is not None:
+                self.tell_reserved(blocks)
 
     def _hand_out(self, kv: RequestBlocks, num_tokens: int) -> None:
         """Move reserved blocks into a request's table until it has those of its tokens.

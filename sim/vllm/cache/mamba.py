@@ -93,6 +93,10 @@ class MambaManager(SingleTypeManager[MambaTable]):
     def num_skipped(self, num_tokens: int) -> int:
         return max(num_tokens - 1, 0) // self._block_size
 
+    @property
+    def skip_period(self) -> tuple[int, int]:
+        return self._block_size, 1 % self._block_size
+
     def _num_places(self, chunk: Chunk) -> int:
         """Places in a table: up to the state after the chunk, and those of drafts behind it.
 

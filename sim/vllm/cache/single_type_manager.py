@@ -214,6 +214,11 @@ class SingleTypeManager(Generic[T]):
         """How many blocks at the beginning no token behind the first `num_tokens` attends to."""
         return 0
 
+    @property
+    def skip_period(self) -> tuple[int, int] | None:
+        """Where `num_skipped` grows: where the tokens divided by the first leave the second."""
+        return None
+
     def is_ready(self, found: BlockIds, decision: int) -> bool:
         """Whether a request may go on from these blocks at this decision."""
         return True

@@ -65,6 +65,10 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
         if self.spec.size > 1:  # else the next token attends to none of them
             super().allocate_to_load(table, num_tokens)
 
+    @property
+    def skip_period(self) -> tuple[int, int]:
+        return self._block_size, (self.spec.size - 1) % self._block_size
+
     def are_worth_caching(
         self,
         first: int,
@@ -121,3 +125,7 @@ class ChunkedLocalAttentionManager(SingleTypeManager[BlockTable]):
     def allocate_to_load(self, table: BlockTable, num_tokens: int) -> None:
         if num_tokens % self.spec.size:  # else the next token attends to none of them
             super().allocate_to_load(table, num_tokens)
+
+    @property
+    def skip_period(self) -> tuple[int, int]:
+        return self.spec.size, 0

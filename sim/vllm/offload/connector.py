@@ -76,6 +76,7 @@ class OffloadConnector(CopyingConnector):
         memory.listen_to_host = lambda listener: self.host.listen(
             listener, config.block_size, settings.blocks_per_chunk
         )
+        memory.tell_reserved = self._given.blocks.update
         memory.hand_over_states()
 
     def begin_decision(self, now_ns: int, *, has_requests: bool) -> None:
@@ -107,6 +108,12 @@ class OffloadConnector(CopyingConnector):
         if self.has_jobs or self.host.awaits_tiers:
             self._kv_loads.is_last_chance = False
 
+    def repeats(self, rows: Iterable[VllmRequest]) -> bool:
+        """Also whether no copy is under way, and no row has chunks to be offered."""
+        if self.waits or self._ended or self.host.below is not None or not super().repeats(rows):
+            return False
+        return not any(self._has_more(self._requests[row.kv], row.seq_len) for row in rows)
+
     # ---- loads ---------------------------------------------------------------------------------
 
     def num_loadable(self, request: VllmRequest, num_found: int) -> int | None:
@@ -117,7 +124,8 @@ class OffloadConnector(CopyingConnector):
         """
         state = self._requests.get(request.kv)
         if state is None:
-            state = self._requests[request.kv] = Offloaded(request, len(self._groups))
+            state = Offloaded(request, len(self._groups), stores_outputs=self._stores_outputs)
+            self._requests[request.kv] = state
         state.start(len(self._groups), offers_again=self._rules.offers_by_admission)
         if state.jobs and self._rules.waits_for_stores:
             return None
@@ -168,7 +176,7 @@ class OffloadConnector(CopyingConnector):
         if not is_aborted:
             # KV of the last token is never cached.
             num_tokens = max(request.prompt_len, request.num_tokens - 1)
-        state.num_tokens = self._num_storable(request, num_tokens)
+        state.num_tokens = state.num_storable(num_tokens)
         # Its tokens can be read only now.
         for group in self._stored:
             num_chunks = self._num_chunks(state, group, state.num_tokens)
@@ -199,7 +207,7 @@ class OffloadConnector(CopyingConnector):
         self._wait_for_copies(victims)
         self._store_states()
         for state in states:
-            self._offer(state, self._num_storable(state.request, state.request.seq_len))
+            self._offer(state, state.request.seq_len)
         if self._rules.ends_stores_by_copy:
             for state in self._ended:
                 self._offer(state, state.num_tokens or 0)
@@ -211,7 +219,7 @@ class OffloadConnector(CopyingConnector):
             self._copied.over.append(state.request)
             self._forget(state)
         self._ended = []
-        self._given.blocks = set()
+        self._given.blocks.clear()
         admissions = [request.admission for request in scheduled]
         self._num_admissions = max([self._num_admissions, *admissions])
         self._sync_tokens_left = self._sync_tokens
@@ -219,11 +227,10 @@ class OffloadConnector(CopyingConnector):
 
     def _place(self, request: VllmRequest) -> tuple[int, int]:
         """When it is its turn to offer chunks."""
-        turn = 0
-        if not self._rules.offers_by_admission:
-            is_new = request.admission > self._num_admissions
-            turn = (2 if request.preemptions else 0) if is_new else 1
-        return turn, request.admission
+        if self._rules.offers_by_admission:
+            return 0, request.admission
+        is_new = request.admission > self._num_admissions
+        return (2 if request.preemptions else 0) if is_new else 1, request.admission
 
     def _end_stores(self, victims: Iterable[VllmRequest]) -> None:
         """The step waits for the copies of those that it preempts: others may find their chunks."""
@@ -234,15 +241,9 @@ class OffloadConnector(CopyingConnector):
 
     def _wait_for_copies(self, victims: Iterable[VllmRequest]) -> None:
         """The step must not overwrite what is still to be copied."""
-        awaited = self._copied.awaited
         for victim in victims:
-            awaited.update(self._requests[victim.kv].jobs)
-        awaited.update(self._watch.jobs_of(self._given.blocks))
-
-    def _num_storable(self, request: VllmRequest, num_tokens: int) -> int:
-        """How many of the first tokens of a request may be stored."""
-        most = request.num_tokens if self._stores_outputs else request.prompt_len
-        return min(num_tokens, most)
+            self._copied.awaited.update(self._requests[victim.kv].jobs)
+        self._copied.awaited.update(self._watch.jobs_of(self._given.blocks))
 
     def _num_chunks(self, state: Offloaded, group: OffloadGroup, num_tokens: int) -> int:
         num_chunks = num_tokens // self._chunk_tokens
@@ -256,7 +257,7 @@ class OffloadConnector(CopyingConnector):
             state = self._requests.get(kv)
             if state is None:
                 continue
-            most = self._num_storable(state.request, state.request.num_tokens)
+            most = state.num_storable(state.request.num_tokens)
             for number, block, place in states:
                 num_tokens = (place + 1) * self._block_size
                 if num_tokens > most or num_tokens % self._chunk_tokens:
@@ -265,15 +266,20 @@ class OffloadConnector(CopyingConnector):
                 if self.host.store([key], state.access):
                     self._store(state, [key], [block], [])
 
+    def _has_more(self, state: Offloaded, num_tokens: int) -> bool:
+        """Whether a request's first tokens have chunks that were not offered yet."""
+        most = state.num_storable(num_tokens) // self._chunk_tokens
+        return any(most > state.next_chunks[group.number] for group in self._stored)
+
     def _offer(self, state: Offloaded, num_tokens: int) -> None:
         """Store the chunks of a request's first tokens that are not stored yet, if there is room.
 
         If there is none, they are offered again with the next step.
         """
-        most = num_tokens // self._chunk_tokens
-        if not any(most > state.next_chunks[group.number] for group in self._stored):
+        if not self._has_more(state, num_tokens):
             return
-        ends = [self._num_chunks(state, group, num_tokens) for group in self._stored]
+        most = state.num_storable(num_tokens)
+        ends = [self._num_chunks(state, group, most) for group in self._stored]
         keys = [
             self._search.key(state.request.kv, place, group.number)
             for group, end in zip(self._stored, ends, strict=True)

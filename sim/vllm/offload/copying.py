@@ -9,7 +9,7 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.offload.copies import CopyJob
 from sim.vllm.offload.offloaded import Copied
 from sim.vllm.offload.tiers import Tiers
-from sim.vllm.request import RequestBlocks, VllmDecision, VllmRequest
+from sim.vllm.request import VllmDecision, VllmRequest
 from sim.vllm.scheduler.connector import Connector, KvLoads, fences_of
 
 
@@ -94,10 +94,6 @@ class CopyingConnector(Connector):
     def share_stores(self, stores: Sequence[Store]) -> None:
         if self.below is not None:
             self.below.use(stores)
-
-    def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
-        held = [] if self.fences is None else [each[1:] for each in self.fences.held]
-        return [*self._kv_loads.orphans.values(), *held]
 
     def _begins_to_load(self, request: VllmRequest) -> None:
         """A request has got blocks for what is loaded: it is no transfer from another server."""

@@ -21,8 +21,10 @@ class Offloaded:
         is_forgotten: it has ended, and its last chunks have been offered.
     """
 
-    def __init__(self, request: VllmRequest, num_groups: int) -> None:
+    def __init__(self, request: VllmRequest, num_groups: int, *, stores_outputs: bool) -> None:
+        """`stores_outputs`: chunks with output tokens are stored, too."""
         self.request = request
+        self._stores_outputs = stores_outputs
         self.access = Access()
         self.jobs: set[CopyJob] = set()
         self.num_tokens: int | None = None
@@ -35,6 +37,11 @@ class Offloaded:
         self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
         if offers_again:
             self.next_chunks = [0] * num_groups
+
+    def num_storable(self, num_tokens: int) -> int:
+        """How many of its first `num_tokens` tokens may be stored."""
+        request = self.request
+        return min(num_tokens, request.num_tokens if self._stores_outputs else request.prompt_len)
 
     @property
     def is_heard_of(self) -> bool:

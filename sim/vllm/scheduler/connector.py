@@ -300,6 +300,10 @@ class Connector:
     def decided(self, decision: VllmDecision, partner: Partner) -> None:
         """A decision has been taken."""
 
+    def repeats(self, rows: Iterable[VllmRequest]) -> bool:
+        """Whether nothing of this changes while these rows decode."""
+        return self.fences is None or not self.fences.held
+
     @property
     def waits(self) -> bool:
         """Whether it is no error that the server launches nothing: something will happen later."""
@@ -307,7 +311,9 @@ class Connector:
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         """Blocks of requests that have ended, which are not freed yet, and the tokens in them."""
-        return []
+        orphans = [] if self.loads is None else self.loads.orphans.values()
+        held = [] if self.fences is None else [each[1:] for each in self.fences.held]
+        return [*orphans, *held]
 
     def copied_blocks(self) -> list[int]:
         """Blocks with a user more because they are copied, one time for each such user."""
@@ -395,7 +401,3 @@ class DecodeConnector(Connector):
     @property
     def waits(self) -> bool:
         return bool(self.fetched.loading or self.fetched.orphans or self.fetched.may_wait_for_ever)
-
-    def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
-        held = [] if self.fences is None else [each[1:] for each in self.fences.held]
-        return [*self.fetched.orphans.values(), *held]

@@ -7,6 +7,7 @@ docs/explanation/ranks.md has the rules.
 
 from collections.abc import Sequence
 
+from sim.core.arrays import Int64
 from sim.core.units import NS_PER_MS
 from sim.engine.core import EngineCore
 from sim.engine.ranks import RankModes, RankRules
@@ -66,14 +67,10 @@ class VllmRanks(RankRules):
         self._num_rounds = 0
         self._has_run_idle = False
         self._are_running = False
-        # When the ranks report next, and what, while steps are passed in one go.
-        self._next_report: tuple[int, list[Counts]] | None = None
 
     # ---- the front end -------------------------------------------------------------------------
 
     def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0, rid: str = "") -> int:
-        if self._next_report is not None and self._next_report[0] < now_ns:
-            self._report_next()
         self._send_until(now_ns)
         known, num_ranks = self._known[front_end], len(self.engines)
         first = self._first[front_end]
@@ -125,11 +122,6 @@ class VllmRanks(RankRules):
             self._usage = [each[2] for each in counts]
             self._sent_ns = self._message_ns = due_ns
 
-    def _report_next(self) -> None:
-        if self._next_report is not None:
-            self._report(*self._next_report)
-            self._next_report = None
-
     def _report(self, now_ns: int, counts: list[Counts]) -> None:
         """Ranks send their counts if their requests have changed."""
         counts = [
@@ -150,21 +142,23 @@ class VllmRanks(RankRules):
     def decided(self, now_ns: int) -> None:
         self._report(now_ns, self._counts_now())
 
-    def passing(self, known_ns: int) -> None:
-        self._next_report = known_ns, self._counts_now()
+    def passed(self, known_ns: Int64) -> None:
+        """The counts can differ with the first result, and stay as they are after it."""
+        if len(known_ns):
+            self._report(int(known_ns[0]), self._counts_now(num_begun=int(self._overlaps)))
 
     def processing(self, modes: RankModes) -> None:
         self._has_run_idle = all(mode is None for mode in modes)
 
     def processed(self, now_ns: int, num_steps: int) -> None:
-        self._report_next()
         self._report(now_ns, self._counts_now())
         self._num_rounds += num_steps
         if self._are_running:
             self._ask(now_ns)
 
-    def _counts_now(self) -> list[Counts]:
-        return [_counts(engine) for engine in self.engines]
+    def _counts_now(self, num_begun: int = 0) -> list[Counts]:
+        """`num_begun`: of the steps being passed in one go."""
+        return [_counts(engine, num_begun) for engine in self.engines]
 
     def _ask(self, now_ns: int) -> None:
         """Stop the ranks if they ask each other now whether any has work, and none has.
@@ -197,8 +191,9 @@ class VllmRanks(RankRules):
         return self._are_running
 
 
-def _counts(engine: EngineCore) -> Counts:
+def _counts(engine: EngineCore, num_begun: int) -> Counts:
     """Requests that have not been received yet count as neither."""
     num_waiting = engine.scheduler.num_waiting
     num_running = len(engine.requests) - len(engine.input_queue.requests) - num_waiting
-    return num_waiting, num_running, 1 - engine.kv.num_free_pages / engine.kv.num_pages
+    num_free = engine.kv.num_free_pages - engine.pages_of_steps(num_begun)
+    return num_waiting, num_running, 1 - num_free / engine.kv.num_pages

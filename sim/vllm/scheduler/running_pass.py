@@ -248,18 +248,12 @@ class RunningPass:
 
     def _schedule(self, request: VllmRequest, num_tokens: int) -> bool:
         """Give a request its tokens; False: it was preempted."""
-        memory, num_computed = self._memory, request.seq_len
-        end = num_computed + num_tokens
-        num_processed = num_computed
-        if self._rules.keeps_blocks_in_flight:
-            num_processed -= request.num_in_flight
-        memory.remove_skipped_blocks(request.kv, num_processed)
-        num_places = min(end + self._drafting.lookahead, self._config.max_model_len)
-        chunk = Chunk(num_computed, num_places, request.prefill_end, num_places - end)
-        if not self._make_room(memory.num_blocks_to_allocate(request.kv, chunk), request):
+        end = request.seq_len + num_tokens
+        chunk = self._begin_chunk(request, end)
+        num_missing = self._memory.num_blocks_to_allocate(request.kv, chunk)
+        if not self._make_room(num_missing, request):
             return False
-        memory.allocate_new_blocks(request.kv, chunk)
-        memory.cache_blocks(request.kv, end, request.num_tokens)
+        self._allocate(request, end, chunk)
         if request.is_prefilling:
             request.chunk_computed()
             request.take_chunk(end)
@@ -273,6 +267,24 @@ class RunningPass:
         request.seq_len = end
         self._spend(request, num_tokens + self._drafting.row_slots)
         return True
+
+    def _begin_chunk(self, request: VllmRequest, end: int) -> Chunk:
+        """What a request computes up to `end`; frees the blocks that it leaves behind first."""
+        num_processed = request.seq_len
+        if self._rules.keeps_blocks_in_flight:
+            num_processed -= request.num_in_flight
+        self._memory.remove_skipped_blocks(request.kv, num_processed)
+        num_places = min(end + self._drafting.lookahead, self._config.max_model_len)
+        return Chunk(request.seq_len, num_places, request.prefill_end, num_places - end)
+
+    def _allocate(self, request: VllmRequest, end: int, chunk: Chunk) -> None:
+        self._memory.allocate_new_blocks(request.kv, chunk)
+        self._memory.cache_blocks(request.kv, end, request.num_tokens)
+
+    def decode_again(self, row: VllmRequest) -> None:
+        """Give a row the blocks of its next token, of which there are enough."""
+        end = row.seq_len + 1
+        self._allocate(row, end, self._begin_chunk(row, end))
 
     def _spend(self, request: VllmRequest, num_tokens: int) -> None:
         self._num_tokens[request] = num_tokens

@@ -29,6 +29,7 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.request import LookaheadBlocks, RequestBlocks, VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.decode_rows import LockstepRows, RowCounters
+from sim.vllm.scheduler.row_runs import RowRuns
 from sim.vllm.scheduler.running_pass import PrefillCadence, PromptLimits, RunningPass, largest_chunk
 from sim.vllm.scheduler.step_limits import aligned_chunks_of, drafting_of
 from sim.vllm.scheduler.waiting_pass import WaitingPass
@@ -58,7 +59,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._blocks = kv
         self.connector, self.stores = connector, connector.stores
         self.keeps_tokens_in_flight = self.connector.keeps_token
-        if config.role in (PREFILL, DECODE) or not in_lockstep:
+        if config.role in (PREFILL, DECODE) or config.offload or not in_lockstep:
             self.fills_places = rules.fills_batch_queue
         self.looks_while_sending = rules.looks_while_sending
         drafting = drafting_of(config)
@@ -75,6 +76,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             config, memory=kv, connector=self.connector, lockstep=self.lockstep
         )
         self._results = RowCounters(config, kv, drafting)
+        self._row_runs = RowRuns(config, kv, self._pass)
+        self.repeats_rows = self._row_runs.goes_on
         self._aligned = aligned_chunks_of(config)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
         self._decision: VllmDecision = Decision()
@@ -188,7 +191,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         """First the running requests, then the waiting ones with what is left (rule 2)."""
         limits = PromptLimits(
             largest_chunk(self._config, len(self.admitted) + self.num_waiting),
-            self._cadence.interval > 1 and self._cadence.defers(self._decodes),
+            self._cadence.interval > 1
+            and self._cadence.defers(any(not each.is_prefilling for each in self.admitted)),
             self._aligned,
         )
         steps, lockstep = self._pass, self.lockstep
@@ -233,11 +237,6 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def _num_left_waiting(self) -> int:
         """Requests that a step could have admitted, but left waiting."""
         return self.num_waiting - len(self._admission.deferred)
-
-    @property
-    def _decodes(self) -> bool:
-        """A running request has computed, or is about to compute, its whole prompt."""
-        return any(not request.is_prefilling for request in self.admitted)
 
     def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
         num_running = len(self.admitted)
@@ -331,31 +330,38 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         if request is None:
             return False
         loads.ended[rid] = is_lost
-        if is_lost and self._config.kv_load_failure_policy == "fail":
-            return self.abort(request, ())
-        return False
+        fails = is_lost and self._config.kv_load_failure_policy == "fail"
+        return fails and self.abort(request, ())
 
     # ---- fast-forward --------------------------------------------------------------------------
 
     @property
     def repeats(self) -> bool:
-        lockstep, num_rows = self.lockstep, len(self.running.requests)
+        lockstep, rows = self.lockstep, self.running.requests
         if lockstep is None or lockstep.prefilling or lockstep.resting:
             return False
-        fences = self.connector.fences
-        if num_rows < len(self.admitted) or (fences is not None and fences.held):
-            return False
-        config = self._config
-        if not self._cadence.repeats(self._num_left_waiting):
-            return False
-        takes_no_more = num_rows >= self._most_running or num_rows >= config.max_num_batched_tokens
-        return takes_no_more or self._admission.admits_nothing
+        return len(rows) >= len(self.admitted) and self._admits_none_beside(rows)
+
+    def _admits_none_beside(self, rows: Sequence[VllmRequest]) -> bool:
+        """Whether the next decisions admit no request, if these rows decode and none ends."""
+        repeats = self._cadence.repeats(self._num_left_waiting) and self.connector.repeats(rows)
+        return repeats and self._admission.admits_nothing_beside(len(rows))
 
     def decode_again(self, num_steps: int) -> list[float]:
         self._blocks.num_decisions += num_steps
         self._num_decided += num_steps
         self._cadence.decided(prefills=False, num_steps=num_steps)
         return super().decode_again(num_steps)
+
+    def num_row_steps(self, rows: Sequence[VllmRequest], most: int) -> int:
+        if rows != self.admitted or self._has_released or not self._admits_none_beside(rows):
+            return 0
+        return self._row_runs.num_affordable(rows, most)
+
+    def decode_rows_again(self, rows: Sequence[VllmRequest], num_steps: int) -> list[int]:
+        self._num_decided += num_steps
+        self._cadence.decided(prefills=False, num_steps=num_steps)
+        return self._row_runs.take(rows, num_steps)
 
     # ---- state, for the engine and logs --------------------------------------------------------
 
@@ -391,10 +397,6 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def token_ids(self, request: VllmRequest, num_tokens: int) -> TokenSequence:
         return request.kv.token_ids(num_tokens)
-
-    def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
-        """Blocks of requests that have ended, which are not freed yet, and the tokens in them."""
-        return self.connector.blocks_of_ended()
 
     def spans(self, request: VllmRequest, num_tokens: int) -> list[Span]:
         return self._blocks.spans(request.kv, num_tokens)

@@ -26,7 +26,7 @@ class WaitingPass:
             version 0.33.0: all that were passed over (`skipped_waiting` of vLLM).
         deferred: waiting requests that were passed over since they began to wait.
         refused: with rows in lockstep: a waiting request that has no room until a request frees
-            blocks. It is not looked up in every step.
+            blocks. It is not looked up in every step, but in CPU memory, which notes each lookup.
     """
 
     def __init__(
@@ -62,9 +62,10 @@ class WaitingPass:
     def all(self) -> list[VllmRequest]:
         return [*self.holding.all(), *self.waiting.all()]
 
-    @property
-    def admits_nothing(self) -> bool:
-        """Whether no waiting request can be admitted before a request frees blocks."""
+    def admits_nothing_beside(self, num_rows: int) -> bool:
+        """Whether no request can be admitted before one of the rows that decode frees blocks."""
+        if num_rows >= min(self._most_running, self._config.max_num_batched_tokens):
+            return True
         loads = self._loads
         if loads is not None and (len(self.holding) > len(loads.loading) or loads.ended):
             return False
@@ -391,7 +392,7 @@ class WaitingPass:
         and only if all found blocks are in use. Free ones may be taken by others: then the request
         finds less, its first chunk ends earlier, and may fit.
         """
-        if self._lockstep is None:
+        if self._lockstep is None or self._connector.looks_up:
             return False
         memory = self._memory
         if memory.may_find_more(request.kv, hit):
