@@ -19,19 +19,15 @@ from sim.core.tokens import TokenIds
 from sim.engine.page_pool import CacheListener, KeysOf, PageIdSpan, Span
 from sim.engine.running_batch import KVMemory
 from sim.vllm.cache.block_pool import BlockEvents, BlockPool
-from sim.vllm.cache.full_attention import FullAttentionManager, HashedFullAttentionManager
 from sim.vllm.cache.hybrid_search import HybridSearch
-from sim.vllm.cache.mamba import MambaManager, UncachedMambaManager
+from sim.vllm.cache.mamba import MambaManager
+from sim.vllm.cache.managers import manager_of
 from sim.vllm.cache.single_type_manager import (
-    CHUNKED,
     FULL,
     MAMBA,
-    WINDOW,
     CacheRules,
     KVCacheSpec,
-    SingleTypeManager,
 )
-from sim.vllm.cache.sliding_window import ChunkedLocalAttentionManager, SlidingWindowManager
 from sim.vllm.request import NO_BLOCKS, CacheHit, Chunk, RequestBlocks, ids_behind
 
 # Of a model whose layers all keep KV of all tokens.
@@ -390,20 +386,3 @@ class KVCacheCoordinator(KVMemory):
         if not kv.tables:
             raise InvariantError("a request without blocks was asked for them")
         return kv.tables
-
-
-def manager_of(
-    spec: KVCacheSpec, number: int, pool: BlockPool, block_size: int, rules: CacheRules
-) -> SingleTypeManager[Any]:
-    """The manager of a group of layers (`get_manager_for_kv_cache_spec`)."""
-    if spec.kind == MAMBA and not rules.enable_caching:
-        return UncachedMambaManager(spec, number, pool, block_size, rules)
-    if spec.kind == MAMBA:
-        return MambaManager(spec, number, pool, block_size, rules)
-    if spec.kind == WINDOW:
-        return SlidingWindowManager(spec, number, pool, block_size, rules)
-    if spec.kind == CHUNKED:
-        return ChunkedLocalAttentionManager(spec, number, pool, block_size, rules)
-    if rules.hashes_at_once:
-        return HashedFullAttentionManager(spec, number, pool, block_size, rules)
-    return FullAttentionManager(spec, number, pool, block_size, rules)

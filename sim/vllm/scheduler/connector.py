@@ -74,10 +74,9 @@ class KvLoads:
         loading: by rid, requests with blocks whose KV is not known to be there.
         ended: those of `loading` whose transfer has ended, and whether it has failed. The next pass
             that looks at them takes them out.
-        orphans: by rid, blocks of requests that have ended while their KV was on its way, or is
-            copied to CPU memory, and the tokens in them.
-        may_wait_for_ever: a prompt that takes nearly the whole pool never gets blocks beside those
-            of its first step with drafts, until its client gives up (vLLM's, too).
+        orphans: by rid, blocks and tokens of requests that ended while their KV was copied.
+        may_wait_for_ever: a prompt of nearly the whole pool never gets blocks beside those of its
+            first step with drafts, until its client gives up (vLLM's, too).
         started: requests whose transfer begins with this decision, with the tokens found here.
         has_chunk: requests with a chunk of their prompt in this decision. vLLM does not count it as
             computed before the decision ends.
@@ -362,8 +361,7 @@ class PrefillConnector(Connector):
     def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
         """Until when blocks are kept that the decode server could not fetch.
 
-        A decode server extends the lease every few seconds for as long as it waits for a request,
-        here until the transfer is lost.
+        It extends the lease every few seconds while it waits, here until the transfer is lost.
         """
         return max(
             computed_ns + self._rules.kv_lease_s * NS_PER_S,
@@ -384,9 +382,8 @@ class DecodeConnector(Connector):
         request.pulls = True
 
     def decides(self, *, has_in_flight: bool) -> None:
-        loads = self.fetched
-        is_rest = not has_in_flight and len(loads.loading) == len(loads.ended)
-        loads.is_last_chance = is_rest and not loads.orphans
+        loads, waits_for_steps = self.fetched, has_in_flight or bool(self.fetched.orphans)
+        loads.is_last_chance = not waits_for_steps and len(loads.loading) == len(loads.ended)
 
     def decided(self, decision: VllmDecision, partner: Partner) -> None:
         launch = decision.launch

@@ -73,7 +73,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             connector=self.connector,
         )
         self._admission = WaitingPass(
-            config, memory=kv, connector=self.connector, lockstep=self.lockstep
+            config, memory=kv, connector=connector, lockstep=self.lockstep
         )
         self._results = RowCounters(config, kv, drafting)
         self._row_runs = RowRuns(config, kv, self._pass)
@@ -391,8 +391,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     @property
     def chunked_rid(self) -> str | None:
         if self.lockstep is not None:
-            prefilling = self.lockstep.prefilling
-            return prefilling[0].rid if prefilling else None
+            return next((request.rid for request in self.lockstep.prefilling), None)
         return next((request.rid for request in self.admitted if request.is_prefilling), None)
 
     def token_ids(self, request: VllmRequest, num_tokens: int) -> TokenSequence:

@@ -254,13 +254,10 @@ class WaitingPass:
             raise InvariantError(f"{what}, but none gets a token")
         if all(request.spec.gives_up_ns is None for request in waiting):
             what = f"vLLM {self._config.version} keeps {len(waiting)} requests waiting for ever"
-            if is_old:
-                reason = "what was loaded from CPU memory leaves no room for the rest of any prompt"
-                raise InputError(f"{what}: {reason}", key=("scheduler", "version"))
-            reason = (
-                "a load from CPU memory leaves room for all prompts whose KV was lost, its own too"
-            )
-            raise InputError(f"{what}: {reason}", key=("scheduler", "kv_load_failure_policy"))
+            what += ": what is loaded from CPU memory leaves "
+            what += "no room for other prompts" if is_old else "room for all lost prompts, it too"
+            key = "version" if is_old else "kv_load_failure_policy"
+            raise InputError(what, key=("scheduler", key))
 
     # ---- one request ---------------------------------------------------------------------------
 
