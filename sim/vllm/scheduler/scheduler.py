@@ -70,7 +70,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             drafting=drafting,
             batch=self.running,
             preempt=self._preempt,
-            connector=self.connector,
+            connector=connector,
         )
         self._admission = WaitingPass(
             config, memory=kv, connector=connector, lockstep=self.lockstep
@@ -189,12 +189,11 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def _schedule(self) -> Launch[VllmRequest] | None:
         """First the running requests, then the waiting ones with what is left (rule 2)."""
-        limits = PromptLimits(
-            largest_chunk(self._config, len(self.admitted) + self.num_waiting),
-            self._cadence.interval > 1
-            and self._cadence.defers(any(not each.is_prefilling for each in self.admitted)),
-            self._aligned,
+        cadence, num_requests = self._cadence, len(self.admitted) + self.num_waiting
+        defers = cadence.interval > 1 and cadence.defers(
+            any(not each.is_prefilling for each in self.admitted)
         )
+        limits = PromptLimits(largest_chunk(self._config, num_requests), defers, self._aligned)
         steps, lockstep = self._pass, self.lockstep
         prefilling = [] if lockstep is None else lockstep.prefilling
         steps.run(self.admitted, prefilling, limits, self._num_decided)
