@@ -38,9 +38,6 @@ OPT_LEVEL = "1"
 # Functions that are seen inside the library alone are called directly. Warnings about mypyc's C are
 # left out.
 _FLAGS = ("-g0", "-ffp-contract=off", "-fvisibility=hidden", "-w")
-# gcc needs a quarter less time without these passes, and what it makes is as fast. clang has no
-# such flags.
-_GCC_FLAGS = ("-fno-tree-sra", "-fno-tree-pta", "-fno-if-conversion", "-fno-if-conversion2")
 
 
 class CannotCompileError(Exception):
@@ -49,10 +46,6 @@ class CannotCompileError(Exception):
 
 class NoCompilerError(CannotCompileError):
     """Nothing can be compiled here, whatever the sources are: a tool is not installed."""
-
-
-class RefusedError(CannotCompileError):
-    """A compiler ran, and refused what it was given."""
 
 
 class CCompiler:
@@ -75,20 +68,6 @@ class CCompiler:
         paths = sysconfig.get_paths()
         self._includes = {paths["include"], paths["platinclude"]}
         self._work = work
-        self._flags = (*_FLAGS, *self._taken(_GCC_FLAGS))
-
-    def _taken(self, flags: Sequence[str]) -> Sequence[str]:
-        """These flags if the compiler takes all of them, or else none.
-
-        Raises NoCompilerError: there is no compiler.
-        """
-        source = self._work / "empty.c"
-        source.touch()
-        with suppress(RefusedError):
-            made = str(source.with_suffix(".o"))
-            _run([*self._compile, *flags, "-Werror", "-c", str(source), "-o", made])
-            return flags
-        return ()
 
     def compile(
         self, sources: Iterable[str], includes: Sequence[str] = (), flags: Sequence[str] = ()
@@ -100,7 +79,7 @@ class CCompiler:
         ordered = [*sources]
         objects = [str(self._work / f"{Path(source).stem}.o") for source in ordered]
         searched = [f"-I{folder}" for folder in (*includes, *self._includes)]
-        how = [*self._compile, *searched, *flags, *self._flags, "-c"]
+        how = [*self._compile, *searched, *flags, *_FLAGS, "-c"]
         commands = [
             [*how, source, "-o", made] for source, made in zip(ordered, objects, strict=True)
         ]
@@ -124,7 +103,7 @@ def _run(command: Sequence[str]) -> None:
         raise NoCompilerError(f"no C compiler {command[0]}: {error.strerror}") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line]
-        raise RefusedError((lines or [f"{command[0]}: exit code {done.returncode}"])[0])
+        raise CannotCompileError((lines or [f"{command[0]}: exit code {done.returncode}"])[0])
 
 
 def compiled_paths() -> list[str]:
@@ -325,6 +304,6 @@ def _write_c(compiled: list[str], work: Path) -> Any:
     except SystemExit as stop:
         said_lines = said.getvalue().splitlines()
         lines = [line for line in said_lines if "error:" in line or "Error:" in line]
-        raise RefusedError((lines or [str(stop)])[0]) from None
+        raise CannotCompileError((lines or [str(stop)])[0]) from None
     finally:
         os.chdir(before)
