@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import groupby
 from pathlib import Path
 from statistics import median
 
@@ -105,9 +104,11 @@ def _step_times(scenario: str) -> Path:
 
 
 def tables(results: Sequence[Result]) -> list[str]:
-    """A table for each group of races against the same peers."""
-    groups = groupby(results, key=lambda result: tuple(result.theirs))
-    return [markdown_table(header(peers), map(cells, group)) for peers, group in groups]
+    """A table of the races against the same peers; what was raced first comes first."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        groups.setdefault(tuple(result.theirs), []).append(result)
+    return [markdown_table(header(peers), map(cells, group)) for peers, group in groups.items()]
 
 
 def header(peers: Sequence[str]) -> list[str]:
