@@ -5,6 +5,7 @@ from dataclasses import replace
 from oracle.vllm.load import Load
 from oracle.vllm.named_case import NEW, OLD, Named
 
+_EAGLE = {"method": "eagle", "num_speculative_tokens": 3, "by_position": [0.8, 0.7, 0.6]}
 _ASYNC = {"async_scheduling": True}
 _TIGHT_BLOCKS = {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "max_num_seqs": 16}
 _MEMORY = {
@@ -107,11 +108,7 @@ OFFLOAD_CASES = {
         _SHARED,
         {
             "offload": _MEMORY | {"num_chunks": 100, "offload_prompt_only": False},
-            "speculation": {
-                "method": "eagle",
-                "num_speculative_tokens": 3,
-                "by_position": [0.8, 0.7, 0.6],
-            },
+            "speculation": _EAGLE,
         }
         | _ASYNC
         | _TIGHT_BLOCKS,
@@ -127,11 +124,7 @@ OFFLOAD_CASES = {
                 {"kind": "sliding_window", "sliding_window": 33, "has_drafter": True},
                 {"kind": "chunked_local_attention", "attention_chunk_size": 48},
             ],
-            "speculation": {
-                "method": "eagle",
-                "num_speculative_tokens": 3,
-                "by_position": [0.8, 0.7, 0.6],
-            },
+            "speculation": _EAGLE,
         }
         | _ASYNC
         | {"num_gpu_blocks": 60, "prefix_cache_retention_interval": 32},
@@ -394,11 +387,7 @@ OFFLOAD_CASES = {
         _SHARED,
         {
             "offload": _OLD_MEMORY | {"num_chunks": 100},
-            "speculation": {
-                "method": "eagle",
-                "num_speculative_tokens": 3,
-                "by_position": [0.8, 0.7, 0.6],
-            },
+            "speculation": _EAGLE,
         }
         | _ASYNC
         | {"num_gpu_blocks": 40, "max_num_seqs": 4},

@@ -106,9 +106,10 @@ class SglangRanks(RankRules):
                 self._published[rank] = None
 
     def _publish(self, rank: int, num_results: int = 0) -> None:
-        """Requests between their prefill and the next decision count as neither, as in SGLang.
+        """Publish what a rank has now, or within steps that are passed at once.
 
-        `num_results`: of the steps being passed in one go, when so many results are known.
+        `num_results` is then the number of those steps whose results are known. As in SGLang,
+        requests between their prefill and the next decision count as neither.
         """
         engine = self.engines[rank]
         state = engine.state()

@@ -129,7 +129,7 @@ class CacheRules:
             is known which are accepted (`num_speculative_blocks`).
         longest: tokens of the longest request.
         fetches_states: states that are missing can be fetched from another server.
-        hashes_at_once: full blocks are hashed when they become full, whoever looks for them.
+        hashes_at_once: blocks are hashed when they become full, even if no prompt looks for them.
         most_blocks: for each group, the most blocks that count when a request is admitted, 0: all;
             empty: all count.
     """

@@ -15,8 +15,8 @@ from sim.vllm.cache.single_type_manager import MAMBA, WINDOW, KVCacheSpec
 from sim.vllm.offload.host_blocks import HostBlocks
 from sim.vllm.request import NULL
 
-# If the free blocks do not fit into CPU memory, a server of vLLM's without requests copies them for
-# ever, each into the place of others. That ends here after so many decisions, or no run would end.
+# If free blocks do not all fit into CPU memory, a server of vLLM's without requests copies them for
+# ever, each into the place of others. A simulation ends that after this number of decisions.
 _MOST_IDLE: Final = 3_000
 
 
