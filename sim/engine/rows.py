@@ -11,7 +11,6 @@ gets n + 1 tokens: those, and the one that the target model computed after them.
 drafts is worthless, but its place stays allocated.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from sim.core.arrays import Int64
@@ -73,12 +72,8 @@ class RowClock(TokenClock):
 
     def tick(self, now_ns: int, rows: Iterable[Request] = ()) -> None:
         """These decoding requests got a token; those of other steps in flight did not."""
-        gaps_ns: Counter[int] = Counter()
-        for request in rows:
-            gaps_ns[now_ns - request.last_token_ns] += 1
-            request.last_token_ns = now_ns
-        for gap_ns, count in gaps_ns.items():
-            self._add(gap_ns, count, now_ns)
+        ticking = list(rows)
+        self.tick_unevenly(ticking, [1] * len(ticking), now_ns)
 
     def tick_unevenly(
         self, rows: Iterable[Request], num_tokens: Iterable[int], now_ns: int
