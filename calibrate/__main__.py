@@ -2,12 +2,12 @@
 
 import sys
 
-from sim.core.start import end_by_interrupt
+from sim.core.start import start
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    end_by_interrupt()
+    start()
     from calibrate.cli import main as run
 
     return run()

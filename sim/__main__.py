@@ -3,7 +3,7 @@
 import sys
 
 from sim.core.garbage import rare_collections
-from sim.core.start import end_by_interrupt
+from sim.core.start import start
 
 
 def main() -> int:
@@ -12,7 +12,8 @@ def main() -> int:
     Nearly all objects that the imports make live as long as the process: the collector would look
     through them again and again.
     """
-    end_by_interrupt()
+    start()
+
     with rare_collections():
         from sim.cli import main as run
 

@@ -2,8 +2,16 @@
 
 import signal
 
+from sim.core.kept_code import keep_code
 
-def end_by_interrupt() -> None:
+
+def start() -> None:
+    """Let a program load quickly, and end at once if it is interrupted meanwhile."""
+    _end_by_interrupt()
+    keep_code()
+
+
+def _end_by_interrupt() -> None:
     """Let Ctrl-C end this process at once and without a traceback, until a command takes it.
 
     What is loaded first takes a while, and leaves nothing to tidy up. A job that ignores Ctrl-C

@@ -50,8 +50,9 @@ NOT_FOR_A_SMALL_RUN = {
 }
 RUN_AND_TELL = """
 import os, sys
-from sim.cli import main
-assert main(["run", "scenarios/smoke.yaml"]) == 0
+from sim.__main__ import main
+sys.argv = ["simulate", "run", "scenarios/smoke.yaml"]
+assert main() == 0
 print("LOADED", *sys.modules)
 print("BLAS", os.environ.get("OPENBLAS_NUM_THREADS"), os.environ.get("PYDANTIC_DISABLE_PLUGINS"))
 tasks = "/proc/self/task"
