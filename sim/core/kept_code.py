@@ -62,7 +62,7 @@ class KeptCode:
 
 def keep_code() -> None:
     """From now on, `dataclasses` and `collections` compile only texts that are not kept yet."""
-    # Where Python keeps this module's code: says which Python it is for, and whether it is optimised.
+    # Where Python keeps the code of this module: the name says for which Python.
     place = __spec__.cached
     if place is None:
         return
