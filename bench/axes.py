@@ -58,6 +58,41 @@ workload:
         output_tokens: {{kind: constant, value: 2}}
 scheduler: {{page_size: 16, max_total_tokens: 8000000, max_running_requests: 4096}}
 """
+# Prompts that share nothing, each computed in chunks.
+CONTEXT = """
+workload:
+  kind: synthetic
+  num_requests: 400
+  arrivals: {{kind: constant, rate_rps: 0.3}}
+  prompt_tokens: {{kind: constant, value: {tokens}}}
+  output_tokens: {{kind: constant, value: 20}}
+scheduler: {{page_size: 16, max_total_tokens: 1000000, chunked_prefill_size: 4096}}
+"""
+# Conversations whose every turn is found in the cache; nothing is evicted.
+TURNS = """
+workload:
+  kind: sessions
+  sessions: {sessions}
+  clients: 8
+  turns: {{kind: constant, value: {turns}}}
+  user_tokens: {{kind: constant, value: 64}}
+  output_tokens: {{kind: constant, value: 16}}
+  think_s: {{kind: constant, value: 0.1}}
+scheduler: {{page_size: 16, max_total_tokens: 20000000, chunked_prefill_size: 4096}}
+"""
+# The tree has a branch for each of these prefixes, and nothing is evicted.
+TREE = """
+workload:
+  kind: synthetic
+  num_requests: {requests}
+  arrivals: {{kind: poisson, rate_rps: 20}}
+  prompt_tokens: {{kind: constant, value: 64}}
+  output_tokens: {{kind: constant, value: 20}}
+  prefixes:
+    {{groups: {groups}, tokens: {{kind: constant, value: 512}}, share_probability: 0.9}}
+scheduler: {{page_size: 16, max_total_tokens: 40000000, chunked_prefill_size: 4096}}
+"""
+TURNS_IN_ALL = 4_096
 REQUESTS = 2_000
 REQUESTS_PER_S = 6
 LAUNCHES = 500
@@ -103,6 +138,18 @@ def _running(launches: int) -> Callable[[int], str]:
     return lambda rows: _named(RUNNING.format(rows=rows, launches=launches))
 
 
+def _context(tokens: int) -> str:
+    return _named(CONTEXT.format(tokens=tokens))
+
+
+def _turns(turns: int) -> str:
+    return _named(TURNS.format(turns=turns, sessions=TURNS_IN_ALL // turns))
+
+
+def _tree(requests: int) -> str:
+    return _named(TREE.format(requests=requests, groups=requests // 2))
+
+
 def axes() -> list[VariedSize]:
     """All sizes that are varied."""
     queue = (250, 500, 1000, 2000, 4000)
@@ -123,6 +170,30 @@ def axes() -> list[VariedSize]:
             _running(LAUNCHES),
             lambda _: LAUNCHES,
             scenario_without=_running(1),
+        ),
+        VariedSize(
+            "context, tokens of a prompt",
+            "ms a request",
+            "1.05",
+            (1_000, 4_000, 16_000, 64_000),
+            _context,
+            lambda _: 400,
+        ),
+        VariedSize(
+            "tree, turns of a conversation",
+            "ms a request",
+            "0",
+            (4, 16, 64, 256),
+            _turns,
+            lambda _: TURNS_IN_ALL,
+        ),
+        VariedSize(
+            "tree, requests whose prefixes stay in the cache",
+            "ms a request",
+            "0",
+            (1_000, 4_000, 16_000),
+            _tree,
+            lambda requests: requests,
         ),
         VariedSize(
             "replicas, each with the same number of requests",
