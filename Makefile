@@ -111,6 +111,7 @@ $(SCHED_SIM)/.done:
 
 bench-peers: $(VENV)/.dev compiled $(DYNAMO_1_4)/.done $(DYNAMO_1_6)/.done $(SCHED_SIM)/.done
 	$(BIN)/python -m bench.peers $(PEERS_ARGS)
+	$(BIN)/python -m bench.limit
 	$(BIN)/python -m bench.launches
 	$(BIN)/python -m bench.agreement
 

@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> None:
     INPUTS.mkdir(parents=True, exist_ok=True)
     use_one_core()
     results = []
-    for race in _races(arguments.trace, million=arguments.million):
+    for race in races(arguments.trace, million=arguments.million):
         if arguments.only not in race.work:
             continue
         if race.work == million_race().work:
@@ -78,7 +78,8 @@ def _run(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{page}\n")
 
 
-def _races(trace: Path, *, million: bool) -> Iterator[Race]:
+def races(trace: Path, *, million: bool) -> Iterator[Race]:
+    """All races; those on Mooncake's trace are left out where it is not."""
     if trace.exists():
         path, num_requests = inputs.conversation(trace)
         yield from conversation_races(path, num_requests, _step_times("mooncake"))

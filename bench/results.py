@@ -11,7 +11,7 @@ from sim.core.files import atomic_path
 
 TABLES = "performance-tables.md"
 # In the order of the page. Each part is saved by one program: bench.peers, ...
-PARTS = ("peers", "launches", "scaling", "agreement")
+PARTS = ("peers", "limit", "launches", "scaling", "agreement")
 
 
 def save(part: str, tables: Sequence[str], figures: object, *, folder: Path = OUT) -> Path:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bench import parts_of_run
 from bench.axes import axes
+from bench.limit import Parts, cells
 from bench.places import SCENARIOS
 from bench.races import STEP_TIMES, agents_race, aisimulate_races, drafts_race, server_races
 from bench.rules import comparisons
@@ -127,3 +129,14 @@ def test_races_of_features_have_the_same_servers(tmp_path):
     workload = loaded.scenario.workload
     assert call["replay_concurrency"] == workload.clients
     assert race.num_requests == workload.sessions * workload.turns.value
+
+
+def test_parts_of_a_run_add_up(monkeypatch, capsys):
+    """What is written without deciding anything takes less than what is simulated."""
+    scenario = SCENARIOS / "long-decode.yaml"
+    monkeypatch.setattr("sys.argv", ["parts", str(scenario), "workload.requests_per_client=1"])
+    parts_of_run.main()
+    parts = Parts(**json.loads(capsys.readouterr().out))
+    assert 0 < parts.write < parts.simulate
+    assert parts.run - parts.limit == pytest.approx(parts.simulate - parts.write)
+    assert cells("a run", parts)[1] == f"{parts.run:.2f}"
