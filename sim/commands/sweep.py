@@ -148,10 +148,10 @@ def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
     from sim.commands.running.points import run_point
     from sim.report.progress import Progress
     from sim.workers.choose import num_cores
-    from sim.workers.executor import Task, TaskStatus
+    from sim.workers.executor import PointWork, Task, TaskStatus
     from sim.workers.process_pool import ProcessPool
 
-    tasks = [Task(str(point.number), plan.vary(point.settings)) for point in plan.points]
+    tasks = [Task(str(point.number), PointWork(plan.vary(point.settings))) for point in plan.points]
     pool = ProcessPool(min(len(tasks), num_cores()))
     outcomes = {}
     with (

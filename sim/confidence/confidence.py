@@ -59,6 +59,13 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     return found | near | ({"outside": outside} if outside else {})
 
 
+def may_have_intervals(loaded: LoadedScenario) -> bool:
+    """Whether a run can have intervals, as far as that is known before it."""
+    if loaded.scenario.fitted is not None:
+        return True
+    return _has_measured_operators(loaded) and not _unlike_measured(loaded)
+
+
 def _from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
     if reason := _unlike_measured(loaded):
         return {"no_interval": reason}
@@ -96,7 +103,7 @@ def before_traffic(loaded: LoadedScenario, source: str) -> dict[str, Any]:
     """What is known of servers before a request comes: as `confidence_of`, without intervals."""
     found = basis_of(loaded, source)
     scenario = loaded.scenario
-    if scenario.fitted is None and _has_measured_operators(loaded) and not _unlike_measured(loaded):
+    if scenario.fitted is None and may_have_intervals(loaded):
         from sim.confidence.intervals import nearest_to  # noqa: PLC0415
 
         found |= nearest_to(loaded)

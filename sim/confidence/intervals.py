@@ -298,6 +298,18 @@ def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     return {**near, "level_pct": chosen.level_pct, **intervals}
 
 
+def may_be_expected(loaded: LoadedScenario) -> bool:
+    """Whether servers with the same engine, version, model and GPU were measured, at some load.
+
+    Only then does `from_measured` say what is expected.
+    """
+    point = _point_of(loaded, _NO_LOAD)
+    if point is None:
+        return False
+    servers = measured_servers(disaggregated=bool(loaded.pools))
+    return bool(servers.with_the(point, "engine", *LACKS["nothing"]).any())
+
+
 def disaggregated_in_words() -> str:
     """Which disaggregated servers were measured: `DeepSeek-R1 (sglang 0.5.9)`."""
     servers = measured_servers(disaggregated=True)

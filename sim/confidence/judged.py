@@ -7,7 +7,10 @@ mean of real servers (`sim.confidence.intervals.attainment_interval`).
 from collections.abc import Mapping
 from typing import Any
 
+from sim.confidence.confidence import may_have_intervals
+from sim.confidence.intervals import may_be_expected
 from sim.metrics.registry import MetricName
+from sim.scenario.load import LoadedScenario
 from sim.scenario.search_sections import JudgedBy
 
 ATTAINMENT, GOODPUT = "slo_attainment", "request_goodput"
@@ -43,6 +46,16 @@ def judged(summary: Mapping[str, Any], name: str, judged_by: JudgedBy) -> float 
         if metric.base.endswith(mean.removeprefix("mean")) and end in interval:
             return simulated * float(interval[end] / summary[mean])
     return simulated
+
+
+def is_as_simulated(loaded: LoadedScenario, judged_by: JudgedBy) -> bool:
+    """Whether it is clear before a run that its SLO attainment is judged as it was simulated."""
+    if judged_by == "simulated" or not may_have_intervals(loaded):
+        return True
+    # Servers that were fitted have ends of intervals, but nothing is expected of them.
+    return judged_by == "expected" and (
+        loaded.scenario.fitted is not None or not may_be_expected(loaded)
+    )
 
 
 def judged_attainment(summary: Mapping[str, Any], judged_by: JudgedBy) -> float | None:

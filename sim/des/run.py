@@ -39,6 +39,8 @@ def simulate(
     decisions = _decision_log(deployment, options)
     env = Clock()
     log = SimulationLog(None if decisions is None else decisions.steps, options.watcher)
+    if options.on_end is not None:
+        log.on_end.append(options.on_end)
     reacts = len(deployment.pools) > 1 or bool(workload.clients) or bool(workload.phases)
     try:
         run = Running(env, deployment, log, options, clients_react=reacts)

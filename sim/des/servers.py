@@ -15,6 +15,7 @@ from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.traffic import SimulationLog, Watcher
 from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageCounts, PagePool
+from sim.engine.records import RequestRecord
 from sim.engine.request import TokenClock
 from sim.engine.server_config import ServerConfig
 from sim.engine.store import Store
@@ -36,6 +37,7 @@ class RunOptions:
         pool: makes the page pool from `(num_pages, page_size)`.
         meta: further entries of the log's meta data.
         timed_gaps: the log says when each token gap ended.
+        on_end: called with the record of each request that has ended. It may raise, to end the run.
     """
 
     fast_forward: bool = True
@@ -45,6 +47,7 @@ class RunOptions:
     pool: PoolFactory = PageCounts
     meta: Mapping[str, object] = field(default_factory=dict)
     timed_gaps: bool = False
+    on_end: Callable[[RequestRecord], None] | None = None
 
 
 class Made(NamedTuple):

@@ -16,6 +16,7 @@ from sim.report.search_tables import attainment_in_words, judged_lines, percent
 from sim.report.sweep_tables import interval_text, share_text, value_json
 from sim.sweep.capacity.candidates import DEGREES, Size, in_words
 from sim.sweep.capacity.deployments import (
+    AT_MOST,
     DeploymentVerdict,
     TriedDeployment,
     board_kw,
@@ -264,7 +265,18 @@ def _miss(plan: CapacityPlan, one: TriedDeployment) -> str:
     if one.judged.num_rejected:
         return f"rejects {_counted(one.judged.num_rejected, 'request')}"
     load = f" at {_amount(plan, one.load)}" if plan.is_for_load else ""
-    return f"{share_text(one.interval(ATTAINMENT))} % with {_size_text(one, one.size)}{load}"
+    where = f"with {_size_text(one, one.size)}{load}"
+    if one.judged.is_whole:
+        return f"{share_text(one.interval(ATTAINMENT))} % {where}"
+    most = f"at most {percent(one.judged.most_attainment)} % {where}"
+    ended, kept, rejected = (
+        sum(run[key] for run in one.judged.stopped)
+        for key in ("num_ended", "num_kept", "num_rejected")
+    )
+    if not ended:
+        return most
+    what = f"{rejected:,} were rejected" if rejected else f"{kept:,} kept the SLO"
+    return f"{most} (stopped: of the first {ended:,} requests {what})"
 
 
 def _price(one: TriedDeployment) -> str:
@@ -326,9 +338,12 @@ def front_lines(loads: Sequence[dict[str, Any]]) -> Iterator[str]:
         return
     common = ", ".join(_common(_spread(front_rows(loads))))
     more = f"; {num_front - MAX_FRONT:,} more in front.csv" if num_front > MAX_FRONT else ""
+    num_stopped = sum(row.get(AT_MOST) is not None for row in loads)
+    stopped = f" ({num_stopped:,} stopped, as they miss the SLO)" if num_stopped else ""
     yield (
         "Not beaten on tokens/s for each user (1 / mean TPOT) and of each GPU, of"
-        f" {len(loads):,} deployments and loads tried{more}{common and f'; all {common}'}:"
+        f" {len(loads):,} deployments and loads tried{stopped}{more}"
+        f"{common and f'; all {common}'}:"
     )
 
 

@@ -42,12 +42,14 @@ class Point:
     """One run of a sweep.
 
     Points are numbered from 0, in the order of the plan. Settings are values by key path, the seed
-    last, if seeds are swept; the hash is that of the scenario with them.
+    last, if seeds are swept; the hash is that of the scenario with them. `least_attainment` is as
+    in `sim.workers.executor.PointWork`.
     """
 
     number: int
     settings: Settings
     content_hash: str
+    least_attainment: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

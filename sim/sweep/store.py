@@ -19,6 +19,7 @@ from sim.core.packed import read_json_object
 from sim.latency.architectures.model_key import MODEL_FILES
 from sim.latency.config import ProfileLatencyConfig
 from sim.latency.profile.format import shipped_profiles
+from sim.metrics.early_stop import StoppedRun
 from sim.metrics.summary import Summary
 from sim.metrics.summary_type import check_summary
 from sim.scenario.load import LoadedScenario
@@ -26,12 +27,13 @@ from sim.scenario.overrides import FILE_KEYS
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.sweep.plan import Plan, Point, Settings
 from sim.validation import OPEN, Number, check
-from sim.workers.executor import Runner, Task, TaskExecutor, TaskOutcome, TaskStatus
+from sim.workers.executor import PointWork, Runner, Task, TaskExecutor, TaskOutcome, TaskStatus
 from sim.workload.traces.files import TOKENIZER_FILE
 
 # Runs one point; a module-level function, so that workers can import it.
-PointRunner = Runner[LoadedScenario, Summary]
-# How a point ended; its result is its metrics, as JSON values.
+PointRunner = Runner[PointWork, Summary]
+# How a point ended; its result is its metrics, or what is known of a run that was stopped, as JSON
+# values.
 PointOutcome = TaskOutcome[Summary]
 
 
@@ -53,7 +55,7 @@ class _PointFile(TypedDict):
     schema: Literal[1]
     code: str
     key: str
-    status: Literal["done", "bad input", "fault"]
+    status: Literal["done", "stopped", "bad input", "fault"]
     summary: dict[str, Any] | None
     message: str | None
     trace: str | None
@@ -61,6 +63,7 @@ class _PointFile(TypedDict):
 
 
 _POINT_FILE = TypeAdapter(_PointFile)
+_STOPPED_RUN = TypeAdapter(StoppedRun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,8 @@ def read_point(path: Path) -> StoredPoint | None:
         check(_POINT_FILE, point, str(path))
         if point["status"] == TaskStatus.DONE:
             check_summary(point["summary"], f"{path}: summary")
+        elif point["status"] == TaskStatus.STOPPED:
+            check(_STOPPED_RUN, point["summary"], f"{path}: summary")
     except (InputError, ValueError, RecursionError):
         return None
     return point
@@ -187,12 +192,15 @@ class Identities:
         self._code = code
         self._digests: dict[Path, str] = {}
 
-    def key(self, loaded: LoadedScenario) -> str:
+    def key(self, loaded: LoadedScenario, least_attainment: float = 0.0) -> str:
         """SHA-256 in hex of everything a point's results depend on.
 
-        If a missing file appears later, the key changes.
+        A run that may be stopped has another key than a whole one: what is stored of it depends on
+        when it stops. If a missing file appears later, the key changes.
         """
         digest = hashlib.sha256(f"{self._code}\0{loaded.content_hash}\0".encode())
+        if least_attainment:
+            digest.update(f"may stop below {least_attainment!r}\0".encode())
         scenarios = [loaded, *loaded.pools.values()]
         for each in scenarios:
             for path in named_files(each.scenario, each.base_dir):
@@ -282,8 +290,8 @@ class StoredPoints:
         self._runner = runner
         self._identities = Identities(code)
         self._fresh = fresh
-        # The keys of points, by the hash of their scenarios.
-        self._keys: dict[str, str] = {}
+        # The keys of points, by the hash of their scenarios and by when they may stop.
+        self._keys: dict[tuple[str, float], str] = {}
         self._outcomes: dict[str, PointOutcome] = {}
         self.num_settled = 0
         self.num_run = 0
@@ -301,9 +309,10 @@ class StoredPoints:
 
     def key(self, plan: Plan, point: Point) -> str:
         """The key under which a point is stored; equal points have equal keys."""
-        if point.content_hash not in self._keys:
-            self._keys[point.content_hash] = self._identities.key(plan.vary(point.settings))
-        return self._keys[point.content_hash]
+        what = (point.content_hash, point.least_attainment)
+        if what not in self._keys:
+            self._keys[what] = self._identities.key(plan.vary(point.settings), what[1])
+        return self._keys[what]
 
     def run(
         self, plan: Plan, groups: Iterable[Sequence[Point]], watcher: Watcher
@@ -328,7 +337,7 @@ class StoredPoints:
         self.num_settled += sum(key not in missing for key in chain.from_iterable(keys))
         num_left = len(missing)
         watcher(self.num_settled, self.num_run, num_left)
-        given: dict[str, LoadedScenario] = {}
+        given: dict[str, PointWork] = {}
         tasks = _tasks(plan, missing, given)
         with closing(self._executor.run(tasks, self._runner)) as arriving:
             for outcome in arriving:
@@ -342,22 +351,28 @@ class StoredPoints:
 
     def _is_done(self, key: str) -> bool:
         known = self._outcomes.get(key)
-        return known is not None and known.status is TaskStatus.DONE
+        return known is not None and known.status in {TaskStatus.DONE, TaskStatus.STOPPED}
 
 
 def _tasks(
-    plan: Plan, points: Mapping[str, Point], given: dict[str, LoadedScenario]
-) -> Iterator[Task[LoadedScenario]]:
-    """A task for each point; `given` gets the scenarios of those that executors have taken.
+    plan: Plan, points: Mapping[str, Point], given: dict[str, PointWork]
+) -> Iterator[Task[PointWork]]:
+    """A task for each point; `given` gets the work of those that executors have taken.
 
     They have absolute folders: a worker may run in another folder.
     """
     for key, point in points.items():
         loaded = plan.vary(point.settings)
-        given[key] = loaded = replace(loaded, base_dir=loaded.base_dir.resolve())
-        yield Task(key, loaded)
+        loaded = replace(loaded, base_dir=loaded.base_dir.resolve())
+        given[key] = PointWork(loaded, point.least_attainment)
+        yield Task(key, given[key])
 
 
-def _description(settings: Settings, loaded: LoadedScenario) -> dict[str, object]:
-    described = loaded.scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
-    return {"settings": dict(settings), "scenario": described}
+def _description(settings: Settings, work: PointWork) -> dict[str, object]:
+    described = work.loaded.scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
+    least = work.least_attainment
+    return {
+        "settings": dict(settings),
+        **({"least_attainment": least} if least else {}),
+        "scenario": described,
+    }

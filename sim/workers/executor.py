@@ -11,13 +11,15 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from sim import __version__
 from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
+from sim.metrics.early_stop import RunStoppedError
+from sim.scenario.load import LoadedScenario
 from sim.workload.config import READ_KEYS, TraceConfig
 from sim.workload.traces.files import trace_files
 from sim.workload.traces.read import TraceReader, read_trace
@@ -97,9 +99,10 @@ Runner = Callable[[W, TraceReader], R]
 
 
 class TaskStatus(StrEnum):
-    """How a task ended."""
+    """How a task ended; `STOPPED`: early, because what was asked of it is known."""
 
     DONE = "done"
+    STOPPED = "stopped"
     BAD_INPUT = "bad input"
     FAULT = "fault"
 
@@ -122,7 +125,8 @@ class TaskOutcome(Generic[R]):
     """How a task ended, with its result.
 
     Attributes:
-        result: what the runner returned: of a point, its summary; None if it failed.
+        result: what the runner returned: of a point, its summary; None if it failed. Of a run that
+            was stopped: what is known of it (`sim.metrics.early_stop.StoppedRun`).
         message: one line on what went wrong; None if it is done.
         trace: Python's traceback of a fault.
         wall_seconds: how long it ran, until its end or its failure; None: not known.
@@ -138,6 +142,18 @@ class TaskOutcome(Generic[R]):
 
 # One outcome for each task, in the order in which the tasks end.
 Outcomes = Generator[TaskOutcome[R], None, None]
+
+
+class PointWork(NamedTuple):
+    """The run of a point of a sweep or a search.
+
+    Attributes:
+        least_attainment: once the run's SLO attainment is certain to be lower, it stops; 0: it
+            never does.
+    """
+
+    loaded: LoadedScenario
+    least_attainment: float = 0.0
 
 
 class TaskExecutor(Protocol):
@@ -164,6 +180,8 @@ def run_task(task: Task[W], runner: Runner[W, R], read_trace: TraceReader) -> Ta
         with rare_collections():
             result = runner(task.work, read_trace)
         status = TaskStatus.DONE
+    except RunStoppedError as stopped:
+        status, [result] = TaskStatus.STOPPED, stopped.args
     except InputError as error:
         status, message = TaskStatus.BAD_INPUT, " ".join(str(error).split())
     except Exception as error:

@@ -174,7 +174,10 @@ def test_plan_without_a_deployment_that_meets_the_slo(simulate, inline, planned)
     assert ended.code == 1
     assert ended.out.splitlines()[1] == "No deployment meets the SLO."
     assert "6 miss the SLO with any number of replicas:" in ended.out
-    assert "0.00 % with 8 replicas" in ended.out
+    assert (
+        "at most 89 % with 8 replicas (stopped: of the first 11 requests 0 kept the SLO)"
+        in ended.out
+    )
 
 
 @pytest.mark.parametrize(
@@ -396,5 +399,5 @@ def test_plan_of_a_question_has_the_defaults_of_the_servers_on_each_gpu(simulate
 def test_plan_takes_no_deployment_that_rejects_requests(simulate, inline, planned):
     """Nine of ten within the SLO would do, but nobody wants the tenth turned away."""
     longest = ("--set", "scheduler.context_length=60", "--set", "plan.servers=[{}]")
-    assert " rejects " in simulate("plan", planned, *longest, "--out", "out").out
+    assert "requests 11 were rejected)" in simulate("plan", planned, *longest, "--out", "out").out
     assert {one["verdict"] for one in results_in("out")["deployments"]} == {"misses"}

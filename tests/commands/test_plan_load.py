@@ -86,27 +86,39 @@ def test_plan_leaves_candidates_that_bear_less(simulate, inline, planned):
 
 
 def test_plan_writes_the_front_and_everything_that_was_tried(simulate, inline, planned):
-    """Also of a search for the least cost; nothing is run for it."""
+    """Also of a search for the least cost; nothing is run for it. A run that was stopped, because
+    it misses the SLO, has no numbers and is not on the front.
+    """
     cheapest = ("--set", "plan.objective=cost", "--set", "plan.rate_rps=50")
     for name, options in (("load", ()), ("cost", cheapest)):
         ended = simulate("plan", planned, *options, "--out", name)
         loads = results_in(name)["loads"]
-        assert len(loads) == len(list(Path(name, "points").glob("*.json")))
+        points = [json.loads(path.read_text()) for path in Path(name, "points").glob("*.json")]
+        assert len(loads) == len({json.dumps(point["settings"]) for point in points})
+        stopped = [one for one in loads if one["slo_attainment_at_most"] is not None]
+        assert stopped
+        for one in stopped:
+            assert (one["meets"], one["on_front"], one["saturated"]) == (False, False, None)
+            assert one["slo_attainment_at_most"] < 0.9
         front = [one for one in loads if one["on_front"]]
         assert front
-        for one in loads:
+        whole = [one for one in loads if one not in stopped]
+        for one in whole:
             assert one["on_front"] == (
                 not one["saturated"]
                 and not any(
                     each["tokens_per_user"] >= one["tokens_per_user"]
                     and each["tokens_per_gpu"] >= one["tokens_per_gpu"]
-                    for each in loads
+                    for each in whole
                     if each is not one and not each["saturated"]
                 )
             )
         with Path(name, "front.csv").open(encoding="utf-8", newline="") as file:
             assert len(list(csv.DictReader(file))) == len(front)
-        assert f"of {len(loads)} deployments and loads tried" in ended.out
+        assert (
+            f"of {len(loads)} deployments and loads tried ({len(stopped)} stopped, as they miss the"
+            " SLO)"
+        ) in ended.out
 
 
 def test_report_draws_the_front_of_a_plan(simulate, inline, planned):

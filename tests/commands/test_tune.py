@@ -226,7 +226,8 @@ def test_tune_outside_of_measured_step_times_is_warned_of(
 ):
     """A winner that nobody measured is not to be trusted without a look."""
 
-    def run_point(loaded, read_trace):
+    def run_point(work, read_trace):
+        loaded = work.loaded
         summary = {"request_goodput": float(loaded.scenario.replicas), "slo_attainment": 1.0}
         summary |= dict.fromkeys(("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"), 1.0)
         summary["output_throughput"] = 1.0

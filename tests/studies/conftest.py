@@ -11,7 +11,7 @@ import pytest
 from sim.commands.running.points import run_point
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import Plan, plan_sweep
-from sim.workers.executor import TraceCache
+from sim.workers.executor import PointWork, TraceCache
 
 STUDIES = Path(__file__).parents[2] / "scenarios" / "studies"
 
@@ -64,7 +64,7 @@ def study(plan_of):
     def run(name: str, sweep: Mapping[str, Any] | None = None, *overrides: str) -> Results:
         plan, read_trace, runs = plan_of(name, sweep, *overrides), TraceCache(), []
         for point in plan.points:
-            summary = run_point(plan.vary(point.settings), read_trace)
+            summary = run_point(PointWork(plan.vary(point.settings)), read_trace)
             assert summary["completed"] == summary["submitted"]
             settings = {key.rpartition(".")[2]: value for key, value in point.settings.items()}
             runs.append(Run(settings, summary))

@@ -10,9 +10,9 @@ from sim.sweep.store import Identities, PointStore, StoredPoints
 from sim.workers.executor import TaskOutcome, TaskStatus, code_version, deciding_sources
 
 
-def seed_of(loaded, read_trace):
+def seed_of(work, read_trace):
     """A runner that returns the seed, and fails for two seeds."""
-    seed = loaded.scenario.seed
+    seed = work.loaded.scenario.seed
     if seed == 2:
         raise InputError("study.yaml:3:\nseed: is 2")
     if seed == 3:

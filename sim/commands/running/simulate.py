@@ -240,7 +240,7 @@ def summary_with_confidence(log: RunLog, built: BuiltScenario) -> Summary:
     if "mean_ttft_ms" in confidence:
         from sim.confidence.intervals import attainment_interval
 
-        slo = _slo_of(loaded.scenario)
+        slo = slo_of(loaded.scenario)
         if interval := attainment_interval(log, slo, summary, confidence):
             confidence["slo_attainment"] = interval
     return {**summary, "confidence": confidence}
@@ -248,9 +248,9 @@ def summary_with_confidence(log: RunLog, built: BuiltScenario) -> Summary:
 
 def summary_of(log: RunLog, scenario: Scenario) -> Summary:
     """The summary of a run of a scenario, with the scenario's service level objectives."""
-    return summarise(log, _slo_of(scenario))
+    return summarise(log, slo_of(scenario))
 
 
-def _slo_of(scenario: Scenario) -> Slo:
+def slo_of(scenario: Scenario) -> Slo:
     slo = scenario.slo
     return Slo(slo.ttft_ms, slo.tpot_ms, slo.e2e_latency_ms, slo.percentile)

@@ -3,29 +3,27 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from statistics import fmean
 from typing import Any
 
 from sim.confidence.confidence import over_seeds
-from sim.confidence.judged import ATTAINMENT, GOODPUT, judged, judged_attainment
+from sim.confidence.judged import ATTAINMENT, GOODPUT
 from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
 from sim.latency.hardware import gpu_named
 from sim.metrics.points import MeanInterval, mean_interval
-from sim.scenario.search_sections import JudgedBy, PlanSection
 from sim.sweep.capacity.candidates import DEGREES, Candidate, Size
+from sim.sweep.capacity.judged_runs import W_PER_KW, JudgedRuns
 from sim.sweep.capacity.memory import cost_per_million_tokens
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.traffic_kv import TrafficKv
 from sim.sweep.result_files import launch_content
-from sim.sweep.store import PointOutcome
-from sim.workers.executor import TaskStatus
 
-POWER, _W_PER_KW = "mean_power_w", 1e3
 HIT_RATE, _THROUGHPUT = "cache_hit_rate_pct", "total_throughput"
 # What is compared with as many servers as the best deployment has.
 ALIKE_METRICS = (HIT_RATE, "mean_ttft_ms", ATTAINMENT)
 _EMPTY = mean_interval([])
+# Of runs that were stopped because they miss the SLO.
+AT_MOST = f"{ATTAINMENT}_at_most"
 
 
 class DeploymentVerdict(StrEnum):
@@ -46,71 +44,6 @@ class DeploymentVerdict(StrEnum):
     TOO_MUCH_POWER = "too much power"
     CANNOT_RUN = "cannot run"
     FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedRuns:
-    """The runs of a deployment under some load, one for each seed."""
-
-    outcomes: tuple[PointOutcome, ...]
-
-    @property
-    def fault(self) -> PointOutcome | None:
-        """The first run that has no result."""
-        return next((one for one in self.outcomes if one.status is not TaskStatus.DONE), None)
-
-    def by_seed(self, metric: str) -> list[Any]:
-        return [(one.result or {}).get(metric) for one in self.outcomes]
-
-    def interval(self, metric: str) -> MeanInterval:
-        """The mean of a metric over the seeds."""
-        return mean_interval([value for value in self.by_seed(metric) if value is not None])
-
-    @property
-    def num_rejected(self) -> int:
-        """Requests that no server takes, for example because they are too long, with all seeds."""
-        return sum(value or 0 for value in self.by_seed("rejected"))
-
-    def num_busy(self, num_servers: int) -> float | None:
-        """How many servers the traffic would keep busy, if it kept all `num_servers` of a run busy.
-
-        That is `num_servers` x offered rate / served rate, with the first seed. None: there is no
-        rate.
-        """
-        [first, *_] = self.outcomes
-        result = first.result or {}
-        rate, served = result.get("request_rate"), result.get("request_throughput")
-        return num_servers * rate / served if rate and served else None
-
-    @property
-    def power_kw(self) -> float | None:
-        """Mean power of all GPUs; None: not measured."""
-        watts = self.interval(POWER).mean
-        return None if watts is None else watts / _W_PER_KW
-
-    def exceeds(self, section: PlanSection) -> bool:
-        """Whether it draws more power than is allowed, as far as its power is known."""
-        known, most = self.power_kw, section.max_kw
-        return known is not None and most is not None and known > most
-
-    def attains(self, section: PlanSection) -> bool:
-        """Whether enough requests keep the SLO, and none was rejected.
-
-        If the most load is sought, also whether it draws no more power than is allowed: less load
-        draws less. More servers draw more, so a search for the least cost does not go on for that.
-        """
-        if section.objective == "load" and self.exceeds(section):
-            return False
-        share = fmean(value or 0.0 for value in self.attainments(section.judged_by))
-        return not self.num_rejected and share >= section.min_slo_attainment
-
-    def attainments(self, judged_by: JudgedBy) -> list[float | None]:
-        """The SLO attainment of each seed, with the latencies that `judged_by` names."""
-        return [judged(one.result or {}, ATTAINMENT, judged_by) for one in self.outcomes]
-
-    def is_as_simulated(self, judged_by: JudgedBy) -> bool:
-        """Whether the attainment of every seed is the simulated one: none was found otherwise."""
-        return all(judged_attainment(one.result or {}, judged_by) is None for one in self.outcomes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +209,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         "is_simulated": deployment.is_simulated,
         **{name: deployment.interval(name).mean for name in DEPLOYMENT_METRICS},
         f"{ATTAINMENT}_half_width": deployment.interval(ATTAINMENT).half_width,
+        AT_MOST: None if deployment.judged is None else deployment.judged.most_attainment,
         **(_worth(deployment) if plan.section.memory is not None else {}),
         "reason": deployment.reason,
     }
@@ -325,7 +259,7 @@ def board_kw(plan: CapacityPlan, deployment: TriedDeployment) -> float | None:
     is_counted = hasattr(plan.plan.base.scenario.latency, "tp")
     if gpu is None or num_gpus is None or not is_counted:
         return None
-    return num_gpus * gpu.board_w / _W_PER_KW
+    return num_gpus * gpu.board_w / W_PER_KW
 
 
 def _disaggregated_columns(deployment: TriedDeployment) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from sim.confidence.judged import ATTAINMENT
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.sweep.capacity.candidates import Candidate, Size, in_words
-from sim.sweep.capacity.deployments import JudgedRuns
+from sim.sweep.capacity.deployments import AT_MOST
+from sim.sweep.capacity.judged_runs import JudgedRuns
 from sim.sweep.capacity.plan import CapacityPlan
 
 _MS_PER_S = NS_PER_S / NS_PER_MS
@@ -66,7 +67,10 @@ class TriedLoad:
 
     @property
     def is_steady(self) -> bool:
-        """Whether it can go on like this: the queue does not grow as long as requests arrive."""
+        """Whether it can go on like this: the queue does not grow as long as requests arrive.
+
+        Of runs that were stopped it is not known.
+        """
         shares = [bool(each) for each in self.judged.by_seed("saturated")]
         return sum(shares) < _SATURATED_SHARE * len(shares)
 
@@ -109,7 +113,7 @@ def _row(plan: CapacityPlan, one: TriedLoad, *, is_on_front: bool) -> dict[str, 
         "load_unit": unit,
         "on_front": is_on_front,
         "meets": one.judged.attains(plan.section),
-        "saturated": not one.is_steady,
+        "saturated": None if not one.judged.is_whole else not one.is_steady,
         "tokens_per_user": user.mean,
         "tokens_per_user_half_width": user.half_width,
         **_ends(one.confidence, "tokens_per_user"),
@@ -117,6 +121,7 @@ def _row(plan: CapacityPlan, one: TriedLoad, *, is_on_front: bool) -> dict[str, 
         "tokens_per_gpu_half_width": gpu.half_width,
         **_ends(one.confidence, "tokens_per_gpu"),
         ATTAINMENT: one.judged.interval(ATTAINMENT).mean,
+        AT_MOST: one.judged.most_attainment,
         "mean_ttft_ms": one.judged.interval("mean_ttft_ms").mean,
         "num_seeds": len(one.judged.outcomes),
     }

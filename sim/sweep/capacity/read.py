@@ -41,7 +41,7 @@ class _Load(TypedDict):
     load_unit: Printable
     on_front: bool
     meets: bool
-    saturated: bool
+    saturated: bool | None
     tokens_per_user: MetricNumber | None
     tokens_per_user_half_width: MetricNumber | None
     tokens_per_user_low: MetricNumber | None

@@ -11,26 +11,20 @@ run together, and their results decide on the next round. So the result does not
 number of workers, and a search that was killed and is run again needs no finished trial again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sim.scenario.search_sections import PlanSection
 from sim.sweep.capacity.candidates import Candidate, Size, reason_of
-from sim.sweep.capacity.deployments import DeploymentVerdict, JudgedRuns, TriedDeployment
+from sim.sweep.capacity.deployments import DeploymentVerdict, TriedDeployment
 from sim.sweep.capacity.front import TriedLoad
+from sim.sweep.capacity.judged_runs import JudgedRuns
 from sim.sweep.capacity.loads import Loads, largest_size
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.sizes import LEAST_SHARE, Bracket, Replicas, Splits
+from sim.sweep.capacity.trials import RoundWatcher, Trial, TrialRuns
 from sim.sweep.store import PointOutcome, StoredPoints
 from sim.workers.executor import TaskStatus
-
-# Called before the first point of a round and after each, with the number of its points, and of
-# those that have an outcome.
-RoundWatcher = Callable[[int, int], None]
-
-
-# A candidate, its numbers of servers, and the load as a multiple of the plan's own.
-_Trial = tuple[Candidate, Size, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +74,12 @@ class _Search:
         first = min(shares)
         return _Search(plan.section, candidate, Loads(size, step, first, first / LEAST_SHARE))
 
-    def trial(self, size: Size) -> _Trial:
+    def trial(self, size: Size) -> Trial:
         """What is simulated for a size, or for the number of a load."""
         if isinstance(self.sizes, Loads):
-            return self.candidate, self.sizes.size, self.sizes.load(size)
-        return self.candidate, size, 1.0
+            return Trial(self.candidate, self.sizes.size, self.sizes.load(size))
+        learns = isinstance(self.sizes, Replicas) and self.sizes.learns_busy(size)
+        return Trial(self.candidate, size, 1.0, num_whole=1 if learns else 0)
 
     def _cost(self, size: Size) -> float:
         """The cost of a size. Of a load: minus its number, because a larger load is better."""
@@ -133,8 +128,8 @@ def find_deployments(
     # `first_seed` is empty if there is only one seed.
     tried: dict[tuple[int, Size, float], TriedLoad] = {}
     all_seeds, *first_seed = (
-        _Runs(plan, points, watcher, seeds, tried)
-        for seeds in (plan.seeds, plan.seeds[:1])[: len(plan.seeds)]
+        TrialRuns(plan, points, watcher, num_seeds, tried)
+        for num_seeds in (len(plan.seeds), 1)[: len(plan.seeds)]
     )
     refused = [
         TriedDeployment(
@@ -164,6 +159,8 @@ def find_deployments(
     by_number = sorted([*others, *refused], key=lambda one: one.candidate.number)
     rest = sorted(by_number, key=lambda one: list(DeploymentVerdict).index(one.verdict))
     ordered = [*sorted(shown, key=TriedDeployment.rank), *dearer, *rest]
+    if meeting:
+        ordered[0] = _with_neighbours(ordered[0], all_seeds)
     if plan.section.memory is not None and meeting:
         ordered = _compared(ordered, all_seeds)
     return FoundDeployments(ordered, [tried[place] for place in sorted(tried)])
@@ -181,7 +178,7 @@ def shown_of(plan: CapacityPlan, found: Sequence[TriedDeployment]) -> list[Tried
     return [one for one in meeting if one in both or one in disaggregated]
 
 
-def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") -> None:
+def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: TrialRuns) -> None:
     """Find each candidate's numbers of servers, until it is clear which are the cheapest."""
     kinds = [
         [one for one in searches if (one.candidate.decoders is None) is do_both]
@@ -240,7 +237,7 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
         verdict, found = DeploymentVerdict.MISSES, sizes.nearest_failed
     else:
         verdict, found = DeploymentVerdict.MEETS, sizes.best
-    _, size, load = search.trial(found)
+    _, size, load, _ = search.trial(found)
     judged = search.judged.get(found)
     may_exceed = verdict is DeploymentVerdict.MEETS or (plan.is_for_load and not search.is_open)
     if judged is not None and may_exceed and judged.exceeds(plan.section):
@@ -263,7 +260,24 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
     return replace(deployment, fewer=known)
 
 
-def _compared(deployments: Sequence[TriedDeployment], runs: "_Runs") -> list[TriedDeployment]:
+def _with_neighbours(first: TriedDeployment, runs: TrialRuns) -> TriedDeployment:
+    """The first deployment, with whole runs of one server fewer and of more load, if it has any.
+
+    Their metrics are shown.
+    """
+
+    def whole(size: Size, load: float) -> JudgedRuns:
+        trial = Trial(first.candidate, size, load, num_whole=runs.num_seeds)
+        return runs.run([trial])[0]
+
+    fewer = tuple((size, whole(size, first.load)) for size, _ in first.fewer)
+    if first.more is None:
+        return replace(first, fewer=fewer)
+    [load, _] = first.more
+    return replace(first, fewer=fewer, more=(load, whole(first.size or (), load)))
+
+
+def _compared(deployments: Sequence[TriedDeployment], runs: TrialRuns) -> list[TriedDeployment]:
     """The deployments; those on the GPUs of the first one also with runs at the first one's size.
 
     So sizes of memory can be compared with each other.
@@ -275,13 +289,15 @@ def _compared(deployments: Sequence[TriedDeployment], runs: "_Runs") -> list[Tri
         for one in deployments
         if one.is_simulated and (one.candidate.gpu, one.candidate.degrees) == gpus
     ]
-    judged = runs.run([(one.candidate, size, first.load) for one in alike])
+    judged = runs.run([
+        Trial(one.candidate, size, first.load, num_whole=runs.num_seeds) for one in alike
+    ])  # fmt: skip
     found = {id(one): each for one, each in zip(alike, judged, strict=True) if each.fault is None}
     return [replace(one, alike=found.get(id(one))) for one in deployments]
 
 
 def _with_headroom(
-    plan: CapacityPlan, deployments: Sequence[TriedDeployment], all_runs: Sequence["_Runs"]
+    plan: CapacityPlan, deployments: Sequence[TriedDeployment], all_runs: Sequence[TrialRuns]
 ) -> list[TriedDeployment]:
     """The deployments with the most added traffic that still meets the SLO.
 
@@ -311,7 +327,7 @@ def _find_headroom(
     plan: CapacityPlan,
     deployments: Sequence[TriedDeployment],
     brackets: Sequence[Bracket],
-    runs: "_Runs",
+    runs: TrialRuns,
 ) -> None:
     """Find the smallest number of headroom steps with which each deployment misses the SLO."""
     while trials := [
@@ -320,39 +336,10 @@ def _find_headroom(
         if (steps := bracket.next_trial) is not None
     ]:
         found = runs.run([
-            (one.candidate, one.size or one.candidate.smallest, 1 + plan.headroom(steps))
+            Trial(one.candidate, one.size or one.candidate.smallest, 1 + plan.headroom(steps))
             for one, _, steps in trials
         ])  # fmt: skip
         for (_, bracket, steps), judged in zip(trials, found, strict=True):
             attains = judged.fault is None and judged.attains(plan.section)
             attains = attains and not judged.exceeds(plan.section)
             bracket.tell(steps, holds=not attains)
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Runs the trials of a round together, and adds them to all that were `tried`."""
-
-    plan: CapacityPlan
-    points: StoredPoints
-    watcher: RoundWatcher
-    seeds: tuple[int, ...]
-    tried: dict[tuple[int, Size, float], TriedLoad]
-
-    def run(self, trials: Sequence[_Trial]) -> list[JudgedRuns]:
-        """The runs of each of these trials, in their order."""
-        plan, seeds = self.plan.plan, self.seeds
-        settings = [self.plan.settings(*trial) for trial in trials]
-        before = self.points.num_settled
-        outcomes = self.points.run(
-            plan,
-            [plan.with_seeds(one, seeds) for one in settings],
-            lambda settled, _run, _left: self.watcher(len(settings) * len(seeds), settled - before),
-        )
-        judged = list(map(JudgedRuns, outcomes))
-        for (candidate, size, load), runs in zip(trials, judged, strict=True):
-            if runs.fault is None:
-                self.tried[candidate.number, size, load] = TriedLoad(
-                    candidate=candidate, size=size, load=load, judged=runs
-                )
-        return judged

@@ -105,17 +105,22 @@ class Replicas:
         """The largest size that missed the SLO."""
         return (self._bracket.low,)
 
+    def learns_busy(self, size: Size) -> bool:
+        """Whether `tell` uses `busy` if this size misses the SLO, because it is the first tried."""
+        bracket = self._bracket
+        is_first = bracket.low == 0 and bracket.high is None
+        return is_first and size[0] < bracket.limit
+
     def tell(self, size: Size, *, holds: bool, busy: float | None = None) -> None:
         """Take in the answer to a trial.
 
         `busy` is how many servers the traffic keeps busy, as far as the trial tells.
         """
-        bracket = self._bracket
-        is_first = bracket.low == 0 and bracket.high is None
+        bracket, learns_busy = self._bracket, self.learns_busy(size)
         bracket.tell(size[0], holds=holds)
         if holds:
             self._least = 1
-        elif is_first and busy is not None:
+        elif learns_busy and busy is not None:
             bracket.guess = max(bracket.guess, min(ceil(busy), bracket.limit))
             self._least = max(self._least, ceil(LEAST_SHARE * busy))
 

@@ -6,6 +6,7 @@ from sim.commands.running.points import run_point
 from sim.des.routers.router import SessionSticky
 from sim.scenario.load import load_scenario_text
 from sim.sglang.config import SchedulerConfig
+from sim.workers.executor import PointWork
 from sim.workload.kinds.build import build_workload
 from sim.workload.traces.read import read_trace
 from tests.support.serve import linear_latency, serve
@@ -60,7 +61,7 @@ workload:
 
 def summary(text, router, seed=1):
     overrides = [f"router={router}", f"seed={seed}"]
-    return run_point(load_scenario_text(text, overrides), read_trace)
+    return run_point(PointWork(load_scenario_text(text, overrides)), read_trace)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
