@@ -54,6 +54,16 @@ def lock_folder(folder: Path) -> None:
         return
 
 
+def unlock_folders() -> None:
+    """Let go of the folders in a process that was forked; the process that locked them keeps them.
+
+    Otherwise they would stay locked for as long as the forked one lives.
+    """
+    for file in _folders.get() or ():
+        os.close(file)
+    _folders.set(None)
+
+
 def note_input(path: Path, file: int | None = None) -> None:
     """Note that a file is read; `file` is its descriptor, if it is open."""
     inputs = _inputs.get()

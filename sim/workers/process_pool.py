@@ -1,25 +1,32 @@
 """Runs tasks in processes on this machine, which live as long as there are tasks.
 
+On Linux a process without further threads forks its workers: they begin with all that it has loaded
+so far, such as modules and databases of step times. Elsewhere, workers start anew and load what
+they need. Results do not depend on it.
+
 It does not use `concurrent.futures`: there, one dead worker fails all tasks, and workers outlive a
 parent that was killed. Here each worker has its own pipe, and ends when the pipe closes.
 """
 
+import gc
 import os
 import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from multiprocessing.resource_tracker import ensure_running
 from types import ModuleType
 from typing import Any, Self
 
+from sim.core.files import unlock_folders
 from sim.workers.executor import (
     Outcomes,
     R,
@@ -49,7 +56,7 @@ AnyRunner = Runner[Any, Any]
 
 
 class ProcessPool:
-    """A `TaskExecutor` of spawned processes: `jobs` of them, at least 1.
+    """A `TaskExecutor` of processes: `jobs` of them, at least 1.
 
     Used as a context manager, it keeps the processes, and the traces that they read, from one run
     to the next. All runs must then have the same runner.
@@ -72,7 +79,7 @@ class ProcessPool:
         try:
             for number, task in enumerate(islice(waiting, self._jobs)):
                 if number == len(self._workers):
-                    self._workers.append(_Worker.start(runner))
+                    self._workers.append(self._start(runner))
                 self._living(self._workers[number], runner).give(task)
             while busy := [worker for worker in self._workers if worker.is_busy]:
                 ready = wait([worker.pipe for worker in busy])
@@ -92,8 +99,12 @@ class ProcessPool:
         if not worker.lives:
             worker.end()
             place = self._workers.index(worker)
-            worker = self._workers[place] = _Worker.start(runner)
+            worker = self._workers[place] = self._start(runner)
         return worker
+
+    def _start(self, runner: AnyRunner) -> "_Worker":
+        pipes = [worker.pipe for worker in self._workers if worker.lives]
+        return _Worker.fork(runner, pipes) if _may_fork() else _Worker.spawn(runner)
 
     def _end_workers(self) -> None:
         while self._workers:
@@ -104,20 +115,35 @@ class ProcessPool:
 class _Worker:
     """A process, and this end of its pipe."""
 
-    process: SpawnProcess
+    process: BaseProcess
     pipe: Connection
     key: str = ""
     is_busy: bool = False
     lives: bool = True
 
     @staticmethod
-    def start(runner: AnyRunner) -> "_Worker":
+    def spawn(runner: AnyRunner) -> "_Worker":
+        """A worker that starts anew."""
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, runner), daemon=True)
         with _one_thread(), _interrupts_blocked(), _main_hidden():
             process.start()
         # If this process kept the worker's end open, the pipe would not close when the worker dies.
+        theirs.close()
+        return _Worker(process, ours)
+
+    @staticmethod
+    def fork(runner: AnyRunner, pipes: Sequence[Connection]) -> "_Worker":
+        """A worker with all that this process has loaded; `pipes` are those of other workers."""
+        context = get_context("fork")
+        ours, theirs = context.Pipe()
+        inherited = [ours, *pipes]
+        process = context.Process(target=_forked, args=(theirs, runner, inherited), daemon=True)
+        with _one_thread(), _interrupts_blocked(), warnings.catch_warnings():
+            # Threads of libraries, which prepare for a fork, count as threads from Python 3.12 on.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
         theirs.close()
         return _Worker(process, ours)
 
@@ -151,6 +177,24 @@ class _Worker:
             self.process.kill()
             self.process.join()
         self.process.close()
+
+
+def _may_fork() -> bool:
+    """Whether no other thread of this program can hold a lock that a forked process would need."""
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+def _forked(pipe: Connection, runner: AnyRunner, inherited: Sequence[Connection]) -> None:
+    """What a forked worker runs. First it lets go of what is its parent's alone."""
+    for each in inherited:
+        # Otherwise it would not close for the worker at its other end.
+        each.close()
+    unlock_folders()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    # What was loaded stays: there is no use in looking through it after each task.
+    gc.freeze()
+    _work(pipe, runner)
 
 
 def _work(pipe: Connection, runner: AnyRunner) -> None:
