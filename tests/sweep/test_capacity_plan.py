@@ -6,7 +6,7 @@ import pytest
 
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.sweep.capacity.candidates import in_words
-from sim.sweep.capacity.deployments import JudgedRuns
+from sim.sweep.capacity.judged_runs import JudgedRuns
 from sim.sweep.capacity.plan import plan_capacity
 from sim.workers.executor import TaskOutcome, TaskStatus
 

@@ -3,8 +3,8 @@
 import pytest
 
 from sim.scenario.load import load_scenario_text
-from sim.sweep.capacity.deployments import JudgedRuns
 from sim.sweep.capacity.front import TriedLoad, front_of, load_rows
+from sim.sweep.capacity.judged_runs import JudgedRuns
 from sim.sweep.capacity.plan import plan_capacity
 from sim.workers.executor import TaskOutcome, TaskStatus
 

@@ -4,12 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+import sim.workers.process_pool
+from sim.commands.running.points import run_point
 from sim.sweep.plan import plan_sweep
-from sim.workers.executor import Task, TaskStatus
+from sim.workers.executor import PointWork, Task, TaskStatus, TraceCache
 from sim.workers.process_pool import THREAD_SETTINGS, ProcessPool
 
 REPOSITORY = Path(__file__).parents[2]
@@ -104,6 +107,41 @@ def test_process_pool_as_a_context_keeps_its_workers_between_runs(tasks):
         os.kill(last.result["pid"], 0)
     with pytest.raises(ProcessLookupError):
         os.kill(last.result["pid"], 0)
+
+
+_LOADED: list[str] = []
+
+
+def what_is_loaded(work, read_trace):
+    """A runner that returns what its process has loaded."""
+    return list(_LOADED)
+
+
+def test_workers_begin_with_what_is_loaded_unless_another_thread_runs(monkeypatch):
+    """A thread may hold a lock at that moment, which nobody in the new process would let go."""
+    monkeypatch.setattr(sys.modules[__name__], "_LOADED", ["tables"])
+    assert _results([Task("a", 1), Task("b", 2)], what_is_loaded) == [["tables"]] * 2
+    end = threading.Event()
+    threading.Thread(target=end.wait).start()
+    assert _results([Task("a", 1)], what_is_loaded) == [[]]
+    end.set()
+
+
+def _results(tasks, runner):
+    return [outcome.result for outcome in ProcessPool(2).run(tasks, runner)]
+
+
+def test_workers_give_the_same_whether_they_begin_with_what_is_loaded_or_not(
+    with_sweep, monkeypatch
+):
+    """What this process computed before changes no byte either."""
+    work = [PointWork(with_sweep("seeds: [1]", f"seed={seed}")) for seed in range(3)]
+    tasks = [Task(str(place), each) for place, each in enumerate(work)]
+    here = [run_point(each, TraceCache()) for each in work]
+    forked = {one.key: one.result for one in ProcessPool(2).run(tasks, run_point)}
+    monkeypatch.setattr(sim.workers.process_pool, "_may_fork", lambda: False)
+    started = {one.key: one.result for one in ProcessPool(1).run(tasks, run_point)}
+    assert forked == started == {str(place): each for place, each in enumerate(here)}
 
 
 def test_process_pool_closed_early_leaves_no_worker(tasks):
