@@ -6,9 +6,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from sim.core.arrays import Bools
 from sim.core.errors import InputError
 from sim.core.files import atomic_path, json_text, remove_file, write_text
 from sim.core.packed import read_json_object
@@ -237,13 +240,36 @@ def _write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def _column(values: Sequence[Any]) -> "pa.Array":
+    """A column of numbers, flags or texts; values of several types are JSON texts.
+
+    It is made of its bytes, because `pyarrow.array` loads pandas, if that is installed.
+    """
     import pyarrow as pa
 
     kinds: set[object] = {type(value) for value in values if value is not None}
     if any(isinstance(value, int) and abs(value) > _MOST_INT for value in values):
         kinds.add("too large")
     if kinds == {int, float}:
-        return pa.array([None if value is None else float(value) for value in values])
-    if len(kinds) <= 1 and kinds <= {bool, int, float, str}:
-        return pa.array(values, pa.string() if not kinds else None)
-    return pa.array([None if value is None else json.dumps(value) for value in values])
+        kinds = {float}
+    known = np.array([value is not None for value in values])
+    present = None if known.all() else pa.py_buffer(_bits(known))
+    if kinds in ({int}, {float}):
+        is_int = kinds == {int}
+        numbers = np.array(
+            [value or 0 for value in values], dtype=np.int64 if is_int else np.float64
+        )
+        kind = pa.int64() if is_int else pa.float64()
+        return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(numbers)])
+    if kinds == {bool}:
+        flags = pa.py_buffer(_bits(np.array([value is True for value in values])))
+        return pa.Array.from_buffers(pa.bool_(), len(values), [present, flags])
+    if kinds - {str}:
+        values = [None if value is None else json.dumps(value) for value in values]
+    texts = [(value or "").encode() for value in values]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    buffers = [present, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+
+
+def _bits(flags: Bools) -> NDArray[np.uint8]:
+    return np.packbits(flags, bitorder="little")

@@ -3,22 +3,25 @@
 import csv
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from sim.metrics.points import mean_interval, t_quantile
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import sweep_table
-from sim.sweep.result_files import remove_results, sweep_json, write_results
+from sim.sweep.result_files import _column, remove_results, sweep_json, write_results
 from sim.sweep.results import SETTING_METRICS, PointResult, SweepResults
 
 SUMMARY = dict.fromkeys(SETTING_METRICS, 2.0) | {"rejected_rids": [], "saturated": False}
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 9, 10, 29, 30, 100, 1001])
+@pytest.mark.parametrize("degrees", [*range(1, 13), 29, 30, 100, 1001])
 def test_t_quantile_is_students(degrees):
-    """To eleven digits, for odd and even degrees of freedom."""
+    """To eleven digits, whether scipy is asked or not."""
     assert t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-11)
 
 
@@ -90,6 +93,20 @@ def test_sweep_settings_too_large_for_parquet_are_text(results, tmp_path):
     write_results(SweepResults.of("study", results.scenario, results.keys, points), tmp_path)
     table = pq.read_table(tmp_path / "results.parquet").to_pydict()
     assert table["scheduler.fairness.t_ms"][0] == f"1{'0' * 30}"
+
+
+@given(
+    st.sampled_from(
+        (st.booleans(), st.integers(-(2**63) + 1, 2**63 - 1), st.floats(), st.text(), st.none())
+    ).flatmap(lambda kind: st.lists(st.none() | kind, min_size=1))
+)
+def test_column_of_parquet_is_as_pyarrow_makes_it(values):
+    """Of values of one type, some of them missing."""
+    kind = pa.string() if set(values) == {None} else None
+    wanted, made = pa.array(values, kind), _column(values)
+    made.validate(full=True)
+    assert (made.type, made.null_count) == (wanted.type, wanted.null_count)
+    assert repr(made.to_pylist()) == repr(wanted.to_pylist())
 
 
 def test_sweep_files_hold_a_row_a_point(results, tmp_path):
