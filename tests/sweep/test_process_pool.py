@@ -117,31 +117,33 @@ def what_is_loaded(work, read_trace):
     return list(_LOADED)
 
 
-def test_workers_begin_with_what_is_loaded_unless_another_thread_runs(monkeypatch):
-    """A thread may hold a lock at that moment, which nobody in the new process would let go."""
+def test_workers_begin_with_what_is_loaded_and_give_the_same_if_not(with_sweep, monkeypatch):
+    """What this process computed before changes no byte of a result."""
     monkeypatch.setattr(sys.modules[__name__], "_LOADED", ["tables"])
-    assert _results([Task("a", 1), Task("b", 2)], what_is_loaded) == [["tables"]] * 2
-    end = threading.Event()
-    threading.Thread(target=end.wait).start()
-    assert _results([Task("a", 1)], what_is_loaded) == [[]]
-    end.set()
-
-
-def _results(tasks, runner):
-    return [outcome.result for outcome in ProcessPool(2).run(tasks, runner)]
-
-
-def test_workers_give_the_same_whether_they_begin_with_what_is_loaded_or_not(
-    with_sweep, monkeypatch
-):
-    """What this process computed before changes no byte either."""
-    work = [PointWork(with_sweep("seeds: [1]", f"seed={seed}")) for seed in range(3)]
-    tasks = [Task(str(place), each) for place, each in enumerate(work)]
+    work = [PointWork(with_sweep("seeds: [1]", f"seed={seed}")) for seed in range(2)]
     here = [run_point(each, TraceCache()) for each in work]
-    forked = {one.key: one.result for one in ProcessPool(2).run(tasks, run_point)}
-    monkeypatch.setattr(sim.workers.process_pool, "_may_fork", lambda: False)
-    started = {one.key: one.result for one in ProcessPool(1).run(tasks, run_point)}
-    assert forked == started == {str(place): each for place, each in enumerate(here)}
+    for forks in (True, False):
+        monkeypatch.setattr(sim.workers.process_pool, "_may_fork", lambda forks=forks: forks)
+        assert _results([1], what_is_loaded) == [["tables"] if forks else []]
+        assert _results(work, run_point) == here
+
+
+def _results(work, runner):
+    tasks = [Task(str(place), each) for place, each in enumerate(work)]
+    outcomes = {one.key: one.result for one in ProcessPool(1).run(tasks, runner)}
+    return [outcomes[task.key] for task in tasks]
+
+
+def test_workers_start_anew_where_another_thread_runs():
+    """It may hold a lock at that moment, which nobody in a forked process would let go."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        assert not sim.workers.process_pool._may_fork()
+    finally:
+        end.set()
+        thread.join()
 
 
 def test_process_pool_closed_early_leaves_no_worker(tasks):
