@@ -268,15 +268,15 @@ def _miss(plan: CapacityPlan, one: TriedDeployment) -> str:
     where = f"with {_size_text(one, one.size)}{load}"
     if one.judged.is_whole:
         return f"{share_text(one.interval(ATTAINMENT))} % {where}"
-    most = f"at most {percent(one.judged.most_attainment)} % {where}"
+    most = f"at most {percent(one.judged.most_attainment)} % can"
     ended, kept, rejected = (
         sum(run[key] for run in one.judged.stopped)
         for key in ("num_ended", "num_kept", "num_rejected")
     )
     if not ended:
-        return most
-    what = f"{rejected:,} were rejected" if rejected else f"{kept:,} kept the SLO"
-    return f"{most} (stopped: of the first {ended:,} requests {what})"
+        return f"{most} {where}"
+    count, what = (rejected, "were rejected") if rejected else (kept, "kept it")
+    return f"{where} {count:,} of the first {ended:,} requests {what}; stopped, as {most}"
 
 
 def _price(one: TriedDeployment) -> str:

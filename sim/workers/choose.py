@@ -13,8 +13,10 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def choose_executor(jobs: int | None, *, ray: bool, ray_address: str | None) -> TaskExecutor:
-    """The executor of `--jobs`, `--executor` and `--ray-address`.
+def choose_executor(
+    jobs: int | None, *, ray: bool, ray_address: str | None, forks: bool = True
+) -> TaskExecutor:
+    """The executor of `--jobs`, `--executor` and `--ray-address`; `forks` as for `ProcessPool`.
 
     Without `jobs` there is a worker for each core, of this machine or of the cluster. Without a
     `ray_address` the cluster is on this machine.
@@ -23,4 +25,4 @@ def choose_executor(jobs: int | None, *, ray: bool, ray_address: str | None) -> 
         return RayCluster(jobs, ray_address)
     if ray_address is not None:
         raise InputError("--ray-address: goes with --executor ray")
-    return ProcessPool(jobs or num_cores())
+    return ProcessPool(jobs or num_cores(), forks=forks)

@@ -56,14 +56,15 @@ AnyRunner = Runner[Any, Any]
 
 
 class ProcessPool:
-    """A `TaskExecutor` of processes: `jobs` of them, at least 1.
+    """A `TaskExecutor` of processes: `jobs` of them, at least 1; not forked without `forks`.
 
     Used as a context manager, it keeps the processes, and the traces that they read, from one run
     to the next. All runs must then have the same runner.
     """
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, *, forks: bool = True) -> None:
         self._jobs = jobs
+        self._forks = forks
         self._workers: list[_Worker] = []
         self._keeps_workers = False
 
@@ -104,7 +105,8 @@ class ProcessPool:
 
     def _start(self, runner: AnyRunner) -> "_Worker":
         pipes = [worker.pipe for worker in self._workers if worker.lives]
-        return _Worker.fork(runner, pipes) if _may_fork() else _Worker.spawn(runner)
+        forks = self._forks and _may_fork()
+        return _Worker.fork(runner, pipes) if forks else _Worker.spawn(runner)
 
     def _end_workers(self) -> None:
         while self._workers:

@@ -143,7 +143,7 @@ class InlinePool:
     num_run = 0
     num_before_ctrl_c = None
 
-    def __init__(self, jobs):
+    def __init__(self, jobs, *, forks=True):
         self.jobs = jobs
 
     def __enter__(self):

@@ -72,7 +72,8 @@ def in_workers(
     Without `jobs` there is a worker for each core, but no more than replicas. Without
     `ray_address`, the Ray cluster is on this machine.
     """
-    executor = choose_executor(jobs, ray=ray, ray_address=ray_address)
+    # A forked worker would keep the traffic that this process has, beside its own part.
+    executor = choose_executor(jobs, ray=ray, ray_address=ray_address, forks=False)
     if (reason := _dependence(built)) is not None:
         say(f"servetwin: {built.loaded.path}: runs in one process: {reason}")
         return simulate_here
