@@ -119,7 +119,10 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
     num_places = config.micro_batches
     results: Results
     if scheduler.goes_row_by_row:
-        results = RowResults(has_drafts=getattr(config, "speculation", None) is not None)
+        results = RowResults(
+            has_drafts=getattr(config, "speculation", None) is not None,
+            outputs_ahead=getattr(executor, "outputs_ahead", None),
+        )
     else:
         # The rows of one micro-batch do not get their tokens with those of another.
         results = LockstepResults(RowClock() if scheduler.takes_turns else TokenClock())
@@ -132,7 +135,7 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
     from sim.core.batch import ScriptedExecutor
-    from sim.engine.rows import RowExecutor
+    from sim.engine.row_executor import RowExecutor
 
     if not goes_row_by_row(config):
         return ScriptedExecutor()

@@ -44,6 +44,23 @@ class Acceptance:
         """
         raise NotImplementedError
 
+    def num_gained(self, rid: str, seed: int, place: int, most: int, end: int) -> list[int]:
+        """New tokens of each step from `place` on: one, and the accepted drafts.
+
+        Each step verifies all tokens that are drafted, at most `most`. The last step of the list is
+        the one that reaches `end` output tokens.
+
+        Example: with `place` 10 and `end` 15, steps that accept 2, 0 and 3 drafts gain 3, 1 and 4
+        tokens, and end at 13, 14 and 18 tokens.
+        """
+        gained: list[int] = []
+        while place < end:
+            num_found = self.num_proposed(rid, seed, place, most)
+            num_tokens = 1 + self.num_accepted(rid, seed, place, num_found)
+            gained.append(num_tokens)
+            place += num_tokens
+        return gained
+
 
 class AcceptanceByPosition(Acceptance):
     """Each draft token is accepted with a probability, if all before it were."""
@@ -73,6 +90,21 @@ class AcceptanceByPosition(Acceptance):
     def num_accepted(self, rid: str, seed: int, place: int, most: int) -> int:
         return min(self._num_probabilities - self._rejected.num_reached(seed, place), most)
 
+    def num_gained(self, rid: str, seed: int, place: int, most: int, end: int) -> list[int]:
+        """As the base class has it, for many places that are drawn at once."""
+        if self._proposed is not None:
+            return super().num_gained(rid, seed, place, most, end)
+        gained: list[int] = []
+        most_gained = 1 + most
+        all_gained = 1 + self._num_probabilities
+        rejected, at = self._rejected.reached(seed, place, end), 0
+        num_places = len(rejected)
+        while at < num_places:
+            num_tokens = min(all_gained - rejected[at], most_gained)
+            gained.append(num_tokens)
+            at += num_tokens
+        return gained
+
 
 class _Draws:
     """A number from 0 to below 1 for each place in each output.
@@ -95,11 +127,15 @@ class _Draws:
         if piece is None:
             if len(self._pieces) == _KEPT_PIECES:
                 self._pieces.clear()
-            piece = self._pieces[first] = self._drawn(first & _MASK)
+            piece = self._pieces[first] = self._drawn(first & _MASK, _PIECE)
         return piece[place % _PIECE]
 
-    def _drawn(self, first: int) -> bytes:
-        mixed_places = np.arange(_PIECE, dtype=np.uint64) + np.uint64(first)
+    def reached(self, seed: int, place: int, end: int) -> bytes:
+        """`num_reached` of each place from `place` to below `end`."""
+        return self._drawn((seed << 32 | place) & _MASK, max(end - place, 0))
+
+    def _drawn(self, first: int, num_places: int) -> bytes:
+        mixed_places = np.arange(num_places, dtype=np.uint64) + np.uint64(first)
         mixed_places ^= self._salt
         mixed_places += np.uint64(GOLDEN_RATIO)
         drawn = (finalise(mixed_places) >> np.uint64(11)) / _ONE

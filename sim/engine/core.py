@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from sim.core.batch import Batch, Executor, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
+from sim.engine.decode_run import DecodeRun, DraftRun
 from sim.engine.live_requests import LiveRequests
 from sim.engine.parts import MANY_STEPS, Results, Role
 from sim.engine.pipeline import Turns
@@ -45,7 +46,6 @@ from sim.engine.records import (
     StepState,
 )
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.running_batch import DecodeRun
 from sim.engine.scheduler import BaseScheduler
 
 
@@ -245,6 +245,11 @@ class EngineCore(LiveRequests):
         for request in queue.take():
             self.scheduler.enter(request)
         return self._results.horizon(launch)
+
+    @property
+    def draft_run(self) -> DraftRun | None:
+        """The steps of the last `decode_horizon`, if they verify drafts; None: they do not."""
+        return self._results.draft_run
 
     @property
     def next_aging_ns(self) -> int:

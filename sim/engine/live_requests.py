@@ -118,6 +118,7 @@ class LiveRequests:
             their clients gave up, or they have run for too long, or they can never be served.
         stopped_since_batch: rows that were taken out of the running batch since the last launch.
         num_places: steps that may be in flight in a pipeline; 1: this is no pipeline.
+        foresees_drafts: steps with drafts may be passed at once: their times are known before.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class LiveRequests:
         self.ending: dict[str, Request] = {}
         self.stopped_since_batch: list[str] = []
         self.num_places = num_places
+        self.foresees_drafts = True
 
     def decide(self, now_ns: int) -> Decided:
         """One pass of the server's loop: what `begin_step` does, for the role, once or more."""

@@ -28,10 +28,10 @@ from mypy_extensions import mypyc_attr
 from sim.core.arrays import Int64
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.request import Status
+from sim.engine.decode_run import DecodeRun, DraftRun
 from sim.engine.live_requests import LiveRequests
 from sim.engine.records import Decided, Launch, RequestRecord, batch_of
 from sim.engine.request import NEVER_NS, Request, TokenClock
-from sim.engine.running_batch import DecodeRun
 from sim.engine.scheduler import BaseScheduler
 from sim.engine.server_config import Partner
 
@@ -180,11 +180,13 @@ class Results:
     Attributes:
         clock: inter-token latencies so far.
         in_lockstep: each decode row gets one token in each step.
+        draft_run: the steps that `horizon` has counted last, if they verify drafts.
     """
 
     def __init__(self, clock: TokenClock, *, in_lockstep: bool) -> None:
         self.clock = clock
         self.in_lockstep = in_lockstep
+        self.draft_run: DraftRun | None = None
 
     def attach(self, engine: LiveRequests, scheduler: BaseScheduler[Request], role: Role) -> None:
         """Called once, when the engine is made."""

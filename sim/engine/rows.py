@@ -2,8 +2,10 @@
 
 With draft tokens, for example, rows get unequal numbers of tokens. So each row has counters of its
 own. `sim.engine.server_config.goes_row_by_row` says which servers these are, and why; all others
-are in `sim.engine.parts` and `sim.core.batch`. Many equal steps are taken at once where a scheduler
-can tell that each row gets one token in each of them (`BaseScheduler.num_row_steps`).
+are in `sim.engine.parts` and `sim.core.batch`; their executor is in `sim.engine.row_executor`. Many
+equal steps are taken at once where a scheduler can tell that each row gets one token in each of
+them (`BaseScheduler.num_row_steps`), or where it is known what each row gets
+(`BaseScheduler.draft_steps`).
 
 With speculative decoding a step verifies draft tokens. A row with k draft tokens computes 1 + k
 tokens: its last known one and the drafts. If the target model accepts the first n drafts, the row
@@ -11,23 +13,23 @@ gets n + 1 tokens: those, and the one that the target model computed after them.
 drafts is worthless, but its place stays allocated.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.batch import (
-    NEVER_STEPS,
-    Batch,
-    ForwardMode,
-    ScriptedExecutor,
-    ScriptedOutput,
-    StepOutput,
-)
+from sim.core.batch import Batch, ForwardMode, Rids, StepOutput
 from sim.core.errors import InvariantError
-from sim.engine.acceptance import Speculation
+from sim.engine.decode_run import DecodeRun, DraftRun, PageDemand
 from sim.engine.parts import MANY_STEPS, Results
 from sim.engine.records import Launch, RequestRecord, prefill_rows
 from sim.engine.request import NEVER_NS, Request, TokenClock
-from sim.engine.running_batch import DecodeRun, PageDemand, R
+from sim.engine.running_batch import R
+
+# `RowExecutor.outputs_ahead`.
+OutputsAhead = Callable[[Rids, Sequence[int], int], Int64 | None]
+# Steps with drafts that are looked at: twice as many after all of them were taken, up to the most.
+_FEWEST_AHEAD, _MOST_AHEAD = 8, 512
 
 
 class RowLaunch(Launch[R]):
@@ -91,6 +93,23 @@ class RowClock(TokenClock):
             if count:
                 self._add(gap_ns, count, now_ns)
 
+    def tick_together(self, num_rows: int, num_accepted: Int64, ends_ns: Int64) -> None:
+        """Rows that got tokens at the first of these times got more at each of the others.
+
+        In step i they had `num_accepted[i]` accepted drafts together, and a token each after them.
+        Both arrays have shape [num_steps]; of the first step only the time counts.
+        """
+        gaps_ns = np.zeros((len(ends_ns) - 1, 2), dtype=np.int64)
+        counts = np.full_like(gaps_ns, num_rows)
+        gaps_ns[:, 1] = ends_ns[1:] - ends_ns[:-1]
+        counts[:, 0] = num_accepted[1:]
+        occurs = counts > 0
+        self.gap_ns.frombytes(gaps_ns[occurs].tobytes())
+        self.count.frombytes(counts[occurs].tobytes())
+        if self.keeps_times:
+            at_ns = np.repeat(ends_ns[1:], 2).reshape(-1, 2)
+            self.at_ns.frombytes(at_ns[occurs].tobytes())
+
     def tick_rows(self, rows: Sequence[Request], ends_ns: Int64) -> None:
         """Each row got a token at each time; int64, shape [num_steps]."""
         one_each = [1] * len(rows)
@@ -101,11 +120,16 @@ class RowClock(TokenClock):
 class RowResults(Results):
     """The results of servers whose rows may get several tokens in a step, or none."""
 
-    def __init__(self, *, has_drafts: bool) -> None:
-        """`has_drafts`: steps verify draft tokens."""
+    def __init__(self, *, has_drafts: bool, outputs_ahead: OutputsAhead | None = None) -> None:
+        """`has_drafts`: steps verify draft tokens.
+
+        `outputs_ahead` says how many tokens rows will get; None: nobody knows before.
+        """
         self._row_clock = RowClock()
         super().__init__(self._row_clock, in_lockstep=False)
         self._has_drafts = has_drafts
+        self._outputs_ahead = outputs_ahead
+        self._num_ahead = _FEWEST_AHEAD
 
     def describe(self, launch: Launch[Request], stopped_rids: Sequence[str]) -> Batch:
         if not isinstance(launch, RowLaunch):
@@ -140,18 +164,58 @@ class RowResults(Results):
         return finishing + self._take_decode(launch, output, ended, now_ns)
 
     def horizon(self, launch: Launch[Request]) -> int:
+        if self.scheduler.repeats_drafts:
+            run = self.draft_run = self._next_drafts(launch)
+            return 0 if run is None else run.num_steps
         if not self.scheduler.repeats_rows:
             return 0
         most = min([row.max_new_tokens - row.num_generated for row in launch.decode]) - 1
         return self.scheduler.num_row_steps(launch.decode, min(most, MANY_STEPS))
 
+    def _next_drafts(self, launch: Launch[Request]) -> DraftRun | None:
+        """The steps after this one that verify drafts of the same rows, as far as is known."""
+        scheduler, rows, ahead = self.scheduler, launch.decode, self._outputs_ahead
+        if ahead is None or not self.engine.foresees_drafts:
+            return None
+        is_same = rows is scheduler.running.requests and not scheduler.has_finished_rows
+        if not (is_same and scheduler.repeats):
+            return None
+        num_left = [row.max_new_tokens - row.num_generated for row in rows]
+        outputs = ahead(scheduler.running.rids, num_left, self._num_ahead)
+        run = None if outputs is None else scheduler.draft_run(rows, outputs)
+        return run if run is not None and run.num_steps else None
+
     def take_steps(self, launch: Launch[Request], ends_ns: Int64) -> DecodeRun:
+        if self.draft_run is not None and isinstance(launch, RowLaunch):
+            return self._take_drafts(launch, self.draft_run.first(len(ends_ns)), ends_ns)
         scheduler, rows, num_steps = self.scheduler, launch.decode, len(ends_ns)
         kv, ratio = scheduler.memory, scheduler.new_token_ratio
         num_free = kv.num_free_pages
         taken = PageDemand(scheduler.decode_rows_again(rows, num_steps), len(rows))
         self._row_clock.tick_rows(rows, ends_ns)
         return DecodeRun(num_steps, num_free, kv.page_size, taken, [ratio] * num_steps)
+
+    def _take_drafts(self, launch: RowLaunch[Request], run: DraftRun, ends_ns: Int64) -> DecodeRun:
+        scheduler, kv, rows = self.scheduler, self.scheduler.memory, launch.decode
+        num_steps, num_rows, num_free = run.num_steps, len(rows), kv.num_free_pages
+        ratios = scheduler.decode_again(num_steps)
+        evicted = scheduler.drafts_again(rows, run)
+        scheduler.decoded_again(num_steps)
+        gained = np.diff(run.outputs, axis=1)
+        of_first, num_accepted = gained[:, 0].tolist(), gained.sum(axis=0) - num_rows
+        first_ns, last_ns = int(ends_ns[0]), int(ends_ns[-1])
+        self._row_clock.tick_unevenly(rows, of_first, first_ns)
+        self._row_clock.tick_together(num_rows, num_accepted, ends_ns)
+        of_all = (run.outputs[:, -1] - run.outputs[:, 0]).tolist()
+        for request, num_drafts, num_tokens in zip(rows, launch.drafts, of_all, strict=True):
+            request.verify_steps += num_steps
+            request.drafted_tokens += num_steps * num_drafts
+            request.accepted_tokens += num_tokens - num_steps
+            request.last_token_ns = last_ns
+            self._give(request, num_tokens, first_ns)
+        self._num_ahead = min(max(2 * num_steps, _FEWEST_AHEAD), _MOST_AHEAD)
+        demand = PageDemand(run.new_pages.tolist(), num_rows)
+        return DecodeRun(num_steps, num_free, kv.page_size, demand, ratios, run.contexts, evicted)
 
     def _take_prefill(
         self,
@@ -222,84 +286,3 @@ class RowResults(Results):
             request.first_token_ns = now_ns
         request.num_generated += num_kept
         return request.num_generated >= request.max_new_tokens
-
-
-class RowExecutor(ScriptedExecutor):
-    """Generates the tokens of each request's script where each row's tokens are counted."""
-
-    def __init__(
-        self, speculation: Speculation | None, *, keeps_tokens_in_flight: bool = True
-    ) -> None:
-        """`keeps_tokens_in_flight`: see `BaseScheduler`."""
-        super().__init__()
-        self._speculation = speculation
-        self._loses_tokens = not keeps_tokens_in_flight
-        self._num_outputs: dict[str, int] = {}
-
-    def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
-        """Run a batch; accepted drafts are among the tokens. Several steps: only without drafts."""
-        outputs = self._outputs
-        finished: list[str] = []
-        for row in batch.prefill:
-            if row.samples and row.rid in outputs:
-                if self._loses_tokens:
-                    self._num_outputs[row.rid] = row.num_prior_outputs
-                if self._sample(row.rid, 1, outputs[row.rid]):
-                    finished.append(row.rid)
-        num_sampled: list[int] = []
-        drafts = batch.drafts or [0] * len(batch.decode_rids)
-        for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
-            output = outputs.get(rid)
-            if output is None:
-                num_sampled.append(0)  # it ended with the step before
-                continue
-            num_tokens = num_steps + self._num_accepted(rid, num_drafts, output.script.seed)
-            if not output.is_endless:
-                num_tokens = min(num_tokens, len(output) - self._num_outputs[rid])
-            num_sampled.append(num_tokens)
-            if self._sample(rid, num_tokens, output):
-                finished.append(rid)
-        rids = [*[row.rid for row in batch.prefill], *batch.decode_rids]
-        num_proposed = [self._num_proposed(rid, outputs.get(rid)) for rid in rids]
-        return StepOutput(tuple(finished), tuple(num_sampled), tuple(num_proposed))
-
-    def join(
-        self, rid: str, num_outputs: int, num_missed_steps: int, *, is_back: bool = False
-    ) -> bool:
-        self._num_outputs[rid] = 0
-        return self._sample(rid, num_outputs, self._outputs[rid])
-
-    def steps_to_finish(self) -> int:
-        ends = [
-            len(output) - self._num_outputs[rid]
-            for rid, output in self._outputs.items()
-            if not output.is_endless and rid in self._num_outputs
-        ]
-        return min(ends, default=NEVER_STEPS)
-
-    def forget(self, rid: str) -> None:
-        super().forget(rid)
-        self._num_outputs.pop(rid, None)
-
-    def _num_accepted(self, rid: str, num_drafts: int, seed: int) -> int:
-        """How many of a row's draft tokens are accepted."""
-        if not num_drafts or self._speculation is None:
-            return 0
-        acceptance, place = self._speculation.acceptance, self._num_outputs[rid]
-        # SGLang verifies `num_drafts` tokens even if the lookup found fewer.
-        num_found = acceptance.num_proposed(rid, seed, place, num_drafts)
-        return acceptance.num_accepted(rid, seed, place, min(num_drafts, num_found))
-
-    def _num_proposed(self, rid: str, output: ScriptedOutput | None) -> int:
-        """How many tokens are drafted after the output so far; none before its first token."""
-        speculation, place = self._speculation, self._num_outputs.get(rid, 0)
-        if speculation is None or output is None or not place:
-            return 0
-        seed = output.script.seed
-        return speculation.acceptance.num_proposed(rid, seed, place, speculation.num_tokens)
-
-    def _sample(self, rid: str, num_tokens: int, output: ScriptedOutput) -> bool:
-        """Generate tokens; returns whether the last one is an end token."""
-        num_outputs = self._num_outputs.get(rid, 0) + num_tokens
-        self._num_outputs[rid] = num_outputs
-        return not output.is_endless and num_outputs >= len(output)

@@ -8,68 +8,12 @@ import heapq
 from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, TypeVar
 
-import numpy as np
 from mypy_extensions import mypyc_attr
-from numpy.typing import NDArray
 
+from sim.engine.decode_run import PageDemand
 from sim.engine.page_pool import CacheListener, KeysOf
 from sim.engine.request import Lockstep, Request
 from sim.engine.store import Store
-
-
-class PageDemand:
-    """The new pages that the next decode steps need.
-
-    A row needs a new page whenever its last page is full. So the demand repeats every `page_size`
-    steps.
-
-    Attributes:
-        cycle: number of new pages in each of the next `page_size` steps.
-    """
-
-    def __init__(self, cycle: list[int], num_rows: int) -> None:
-        self.cycle = cycle
-        self._num_rows = num_rows
-
-    def num_affordable(self, num_steps: int, free_pages: int, *, spares: bool) -> int:
-        """How many of the next steps can be taken before free pages run out.
-
-        At most `num_steps`; there are `free_pages` before the first. With `spares` each step must
-        find one free page for every row, even for rows that need none.
-        """
-        page_size, num_rows = len(self.cycle), self._num_rows
-        # A whole cycle takes one page for each row.
-        num_cycles = max(free_pages // num_rows - spares, 0)
-        step, free = num_cycles * page_size, free_pages - num_cycles * num_rows
-        while step < num_steps:
-            new_pages = self.cycle[step % page_size]
-            if free < (num_rows if spares else new_pages):
-                return step
-            free -= new_pages
-            step += 1
-        return num_steps
-
-    def after(self, num_steps: int) -> tuple[int, int]:
-        """The number of new pages after `num_steps` steps, and its sum over the steps.
-
-        If 3 steps need 1, 0 and 2 new pages, there are 1 new page after the first step, 1 after the
-        second and 3 after the third. The result is (3, 5).
-        """
-        page_size = len(self.cycle)
-        total = summed = 0
-        for offset in range(min(num_steps, page_size)):
-            new_pages = self.cycle[offset]
-            if new_pages:
-                left = num_steps - offset
-                times = -(-left // page_size)
-                total += new_pages * times
-                summed += new_pages * (times * left - page_size * (times * (times - 1) // 2))
-        return total, summed
-
-    def after_each(self, num_steps: int) -> NDArray[np.int64]:
-        """Total of new pages after each of the next steps; int64, shape [num_steps]."""
-        return np.resize(np.array(self.cycle, dtype=np.int64), num_steps).cumsum()
-
 
 R = TypeVar("R", bound=Request)
 
@@ -155,37 +99,6 @@ class KVMemory:
     def reserve_pages(self, num_pages: int) -> None:
         """Reserve free pages for decode steps; which row gets which page is decided later."""
         raise NotImplementedError
-
-
-class DecodeRun:
-    """Several decode steps of the same rows: their effect on the pool and the new-token ratio.
-
-    Attributes:
-        last_free_tokens: free tokens after the last step began.
-        free_token_steps: free tokens after each step began, summed over the steps.
-        ratio: the new-token ratio at each step.
-    """
-
-    def __init__(
-        self,
-        num_steps: int,
-        free_pages: int,
-        page_size: int,
-        demand: PageDemand,
-        ratio: list[float],
-    ) -> None:
-        self.num_steps = num_steps
-        self.ratio = ratio
-        self._free_pages = free_pages
-        self._page_size = page_size
-        self._demand = demand
-        self.num_pages, page_steps = demand.after(num_steps)
-        self.last_free_tokens = (free_pages - self.num_pages) * page_size
-        self.free_token_steps = (free_pages * num_steps - page_steps) * page_size
-
-    def free_tokens(self) -> NDArray[np.int64]:
-        """Free tokens after each step began; int64, shape [num_steps]."""
-        return (self._free_pages - self._demand.after_each(self.num_steps)) * self._page_size
 
 
 class RowNames:

@@ -16,6 +16,8 @@ What the engine asks, and when. A family overrides what its rules need.
         with a complete answer               finished
     equal decode steps are passed at once    repeats, decode_again, decoded_again
       row by row                             num_row_steps, decode_rows_again
+      with drafts                            repeats, draft_run, decode_again, drafts_again,
+                                             decoded_again
     a decision or a result shows its end     let_go, transfer_ended, lease_end_ns  (vLLM)
     a group is made of ranks                 join_ranks
     `awaits_ranks` after a rank's decision   go_on
@@ -27,10 +29,12 @@ from typing import Any, Generic
 
 from mypy_extensions import mypyc_attr
 
+from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
+from sim.engine.decode_run import DraftRun
 from sim.engine.page_pool import Span
 from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
@@ -72,6 +76,7 @@ class BaseScheduler(Generic[R]):
         goes_row_by_row: its launches are `RowLaunch`es, and each row has counters of its own (see
             `sim.engine.rows`).
         repeats_rows: row by row, decisions may repeat each other (`num_row_steps`).
+        repeats_drafts: decisions to verify drafts may repeat each other (`draft_run`).
         keeps_tokens_in_flight: row by row, a request that is put back into the queue keeps the
             tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
@@ -98,6 +103,7 @@ class BaseScheduler(Generic[R]):
         self.poll_interval = 1
         self.ends_in_batch_order = False
         self.goes_row_by_row = self.repeats_rows = self.keeps_tokens_in_flight = False
+        self.repeats_drafts = False
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits = NO_LIMITS
@@ -344,6 +350,20 @@ class BaseScheduler(Generic[R]):
 
     def decode_rows_again(self, rows: Sequence[R], num_steps: int) -> list[int]:
         """Repeat this decision, and count its results; returns the pages that each has taken."""
+        raise NotImplementedError
+
+    def draft_run(self, rows: Sequence[R], outputs: Int64) -> DraftRun:
+        """The next decisions that verify drafts of the same rows, as far as there are pages.
+
+        `outputs` are those of `DraftRun`.
+        """
+        raise NotImplementedError
+
+    def drafts_again(self, rows: Sequence[R], run: DraftRun) -> Int64:
+        """Make these decisions, and count the results but the last one's.
+
+        Returns the tokens evicted since the first decision, after each; shape [num_steps].
+        """
         raise NotImplementedError
 
     # ---- for logs and for the real runner ------------------------------------------------------

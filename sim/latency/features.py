@@ -168,6 +168,14 @@ class StepFeatures:
             step.min_decode_context_tokens += 1
         return step
 
+    def with_contexts(self, num_tokens: int, longest: int, shortest: int) -> "StepFeatures":
+        """The same decode rows with other contexts: over all of them, the longest, the shortest."""
+        step = self.copy()
+        step.num_decode_context_tokens = step.num_context_tokens = num_tokens
+        step.max_decode_context_tokens = longest
+        step.min_decode_context_tokens = shortest
+        return step
+
     def prefill_chunks(self) -> list[PrefillChunk]:
         """The prefill rows, longest chunk first, then most cached tokens first.
 

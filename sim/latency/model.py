@@ -1,6 +1,6 @@
 """How long a step takes: the interface of all latency models."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -123,11 +123,27 @@ def asked_step_by_step(
     step_ns: Callable[[StepFeatures], StepTime], first: StepFeatures, num_steps: int
 ) -> tuple[Int64, Int64]:
     """What `decode_run_ns` must return, from the times of single steps."""
-    device_ns, host_ns = np.empty((2, num_steps), dtype=np.int64)
-    for i in range(num_steps):
-        device_ns[i], host_ns[i] = step_ns(first)
-        first = first.next_decode()
-    return device_ns, host_ns
+    steps = [first]
+    while len(steps) < num_steps:
+        steps.append(steps[-1].next_decode())
+    return each_step_ns(step_ns, steps)
+
+
+def each_step_ns(
+    step_ns: Callable[[StepFeatures], StepTime], steps: Sequence[StepFeatures]
+) -> tuple[Int64, Int64]:
+    """Device and host time of each step; shape [num_steps]."""
+    times = np.array([step_ns(step) for step in steps], dtype=np.int64)
+    return times[:, 0], times[:, 1]
+
+
+def depends_on_step_alone(model: LatencyModel) -> bool:
+    """Whether the times of steps may be asked for before the steps before them have run.
+
+    Such a model has an attribute `depends_on_step_alone`, which is true. It may be false of the
+    very first step.
+    """
+    return bool(getattr(model, "depends_on_step_alone", False))
 
 
 class StepLatency:
@@ -135,6 +151,8 @@ class StepLatency:
 
     A model derived from it has only `step_ns`. Steps may be asked for in advance and again.
     """
+
+    depends_on_step_alone = True
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         raise NotImplementedError

@@ -15,6 +15,7 @@ from sim.latency.model import (
     RangeReport,
     StepTime,
     asked_step_by_step,
+    depends_on_step_alone,
     latency_source,
     launching,
 )
@@ -28,6 +29,7 @@ class LatencyWrapper:
         self._model = model
         self._launching = launching(model)
         self.num_layers = int(getattr(model, "num_layers", 0))
+        self.depends_on_step_alone = depends_on_step_alone(model)
 
     @property
     def source(self) -> str | None:

@@ -12,9 +12,9 @@ from sim.core.batch import Batch
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
+from sim.engine.decode_run import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.request import TokenClock
-from sim.engine.running_batch import DecodeRun
 from sim.runlog.columns import (
     NOT_YET_NS,
     FurtherTimes,
@@ -346,10 +346,16 @@ def _first_row(run: StepRun) -> tuple[int, ...]:
 def _further_row(run: StepRun, further: FurtherSteps, *, with_first: bool) -> tuple[int, ...]:
     """The row of the further steps, which only decode; or of these and the first one."""
     state, passed, num_decode_rows = further.state, further.run, len(run.batch.decode_rids)
-    num_steps = passed.num_steps
+    num_steps, evictable_tokens = passed.num_steps, state.evictable_tokens
     not_evictable = state.free_tokens + state.used_tokens
     used_token_steps = not_evictable * num_steps - passed.free_token_steps
     num_context_tokens = run.batch.num_context_tokens + num_decode_rows * num_steps
+    if passed.contexts is not None:
+        num_context_tokens = int(passed.contexts[-1])
+    if passed.evicted is not None:
+        evictable_tokens -= int(passed.evicted[-1])
+        not_evictable += int(passed.evicted[-1])
+        used_token_steps += int(passed.evicted.sum())
     # `np.add.reduce` takes half the time of `sum()` on short arrays.
     device_ns = int(np.add.reduce(further.ends_ns - further.starts_ns))
     host_ns = int(np.add.reduce(further.host_ns))
@@ -373,7 +379,7 @@ def _further_row(run: StepRun, further: FurtherSteps, *, with_first: bool) -> tu
         num_decode_rows,
         num_context_tokens,
         passed.last_free_tokens,
-        state.evictable_tokens,
+        evictable_tokens,
         not_evictable - passed.last_free_tokens,
         state.host_used_tokens or 0,
         used_token_steps,

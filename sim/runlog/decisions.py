@@ -78,14 +78,17 @@ def step_lines(
         return
     decided = describe_decision(run.batch, further.state, crc)
     decided |= {"retracted": [], "preempted": [], "aborted": []}
-    not_evictable = further.state.free_tokens + further.state.used_tokens
+    passed, evictable = further.run, further.state.evictable_tokens
+    total = further.state.free_tokens + further.state.used_tokens + evictable
     columns = (further.decided_ns, further.starts_ns, further.ends_ns, further.host_ns)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    after = zip(rows, further.run.free_tokens().tolist(), further.run.ratio, strict=True)
-    for number, (times_ns, free, ratio) in enumerate(after, start=run.first_step + 1):
+    contexts = passed.contexts_after(decided["ctx"], decided["n_decode"])
+    kv = zip(passed.free_tokens().tolist(), passed.evictions(), strict=True)
+    after = zip(rows, contexts, kv, passed.ratio, strict=True)
+    for number, (times_ns, ctx, (free, evicted), ratio) in enumerate(after, run.first_step + 1):
         decided_ns, start_ns, end_ns, host_ns = times_ns
-        decided["ctx"] += decided["n_decode"]
-        decided |= {"free": free, "used": not_evictable - free, "ratio": ratio}
+        decided |= {"ctx": ctx, "free": free, "evictable": evictable - evicted, "ratio": ratio}
+        decided["used"] = total - free - (evictable - evicted)
         times = step_times(decided_ns, start_ns, end_ns, host_ns, further.launch_ns)
         yield step_line(number, times, decided, place=where)
 

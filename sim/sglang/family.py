@@ -79,7 +79,7 @@ class SglangFamily(Family):
         kv = build_kv_memory(config, pool, _store_of(config))
         steps = None
         if config.speculation is not None:
-            from sim.sglang.scheduler.decode import DraftSteps
+            from sim.sglang.scheduler.draft_steps import DraftSteps
 
             steps = DraftSteps(kv, config.speculation.num_tokens, config.speculative_num_steps)
         from sim.sglang.scheduler.scheduler import SglangScheduler

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.running_batch import PageDemand
+from sim.engine.decode_run import PageDemand
 
 
 def new_pages(lengths, page_size, step):

@@ -6,6 +6,7 @@ the executor which output tokens it gives.
 
 import heapq
 from collections.abc import Sequence
+from itertools import takewhile
 
 from sim.core.batch import Batch, ScriptedExecutor
 from sim.core.units import seconds_to_ns
@@ -14,10 +15,16 @@ from sim.des.replicas.replica import Replica, ServerOptions, Wait
 from sim.des.replicas.timeline import Stages, UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
+from sim.engine.decode_run import DraftRun
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
 from sim.latency.host import HostSection
-from sim.latency.model import LatencyModel, launching
+from sim.latency.model import (
+    LatencyModel,
+    depends_on_step_alone,
+    each_step_ns,
+    launching,
+)
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
@@ -44,8 +51,9 @@ class Server(Replica):
         self._latency = latency
         self._launching = launching(latency)
         self._reports = reports
-        # The features of the first of the upcoming decode steps.
-        self._first: StepFeatures | None = None
+        # The features of the first of the upcoming decode steps; with drafts, those of all.
+        self._coming: list[StepFeatures] = []
+        engine.foresees_drafts = depends_on_step_alone(latency)
         # How long the scheduler waited for copies to host memory in the latest decision.
         self._waited_ns = 0
 
@@ -94,7 +102,7 @@ class Server(Replica):
     def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepRun:
         features = step_features(batch)
         time = self._latency.step_ns(features)
-        launch_ns = 0 if self._launching is None else self._launching.launch_ns(features)
+        launch_ns = self._launch_ns(features)
         self._latency.consume(features, 1)
         decided_ns, host_ns = self.env.now_ns, time.host_ns + self._waited_ns
         ready_ns = decided_ns + host_ns
@@ -121,9 +129,15 @@ class Server(Replica):
             num_steps = min(num_steps, self._executor.steps_to_finish() - 1)
         if num_steps <= 0:
             return None
-        first = self._first = step_features(step.batch).next_decode()
-        times = self._latency.decode_run_ns(first, num_steps)
-        launch_ns = 0 if self._launching is None else self._launching.launch_ns(first)
+        first = step_features(step.batch).next_decode()
+        drafts = self.engine.draft_run
+        if drafts is None:
+            self._coming = [first]
+            times = self._latency.decode_run_ns(first, num_steps)
+        else:
+            self._coming = self._verifying(first, drafts.first(num_steps))
+            times = each_step_ns(self._latency.step_ns, self._coming)
+        launch_ns = self._launch_ns(self._coming[0])
         steps = upcoming_steps(
             next_decision_ns, step.end_ns, times, launch_ns, overlaps=self._overlaps
         )
@@ -131,14 +145,32 @@ class Server(Replica):
             steps = steps.decided_before(self.engine.next_aging_ns)
         return None if steps is None else self._before_events(steps)
 
+    def _launch_ns(self, step: StepFeatures) -> int:
+        return 0 if self._launching is None else self._launching.launch_ns(step)
+
+    def _verifying(self, first: StepFeatures, run: DraftRun) -> list[StepFeatures]:
+        """The features of the steps of a run, whose rows are those of `first`.
+
+        They have one launch time: as many steps as the first has.
+        """
+        contexts = run.contexts.tolist(), run.longest.tolist(), run.shortest.tolist()
+        steps = [first.with_contexts(*of_rows) for of_rows in zip(*contexts, strict=True)]
+        if self._launching is None:
+            return steps
+        launch_ns = self._launch_ns(steps[0])
+        return list(takewhile(lambda step: self._launch_ns(step) == launch_ns, steps))
+
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
         state = self.engine.state()
         steps = steps.first(num_steps)
         run = self.engine.fast_forward(steps.known_ns)
         self.engine.role.step_ends(int(steps.ends_ns[-1]))
         self._executor.execute(step.batch, num_steps)
-        if self._first is not None:
-            self._latency.consume(self._first, num_steps)
+        if self.engine.draft_run is None:
+            self._latency.consume(self._coming[0], num_steps)
+        else:
+            for verifying in self._coming[:num_steps]:
+                self._latency.consume(verifying, 1)
         step.further = steps.logged(run, state)
 
     def finish(self, step: StepRun) -> None:

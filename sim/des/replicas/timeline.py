@@ -15,8 +15,8 @@ from sim.core.arrays import Int64
 from sim.core.batch import Batch
 from sim.core.errors import InvariantError
 from sim.core.units import MAX_TIME_NS
+from sim.engine.decode_run import DecodeRun
 from sim.engine.records import StepState
-from sim.engine.running_batch import DecodeRun
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel
 from sim.latency.wrappers import StagedLatency

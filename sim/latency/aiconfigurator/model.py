@@ -132,6 +132,7 @@ class AiconfiguratorLatency:
         )
         self._host_ns = seconds_to_ns(host_s)
         self._graph_sizes = graph_sizes
+        self.depends_on_step_alone = True
         # So that a model without data is found when the scenario is read.
         for ask_ms in (self._prefill_tokens_ms, self._decode_tokens_ms, self._head_ms):
             ask_ms(1)

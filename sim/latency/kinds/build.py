@@ -192,6 +192,7 @@ class GuardedLatency:
     Attributes:
         foresees: the model has `decode_run_ns`, or says by deriving from `StepLatency` that a
             step's time depends on the step alone. Else no step may be asked for in advance.
+        depends_on_step_alone: it derives from `StepLatency`.
         source: see `latency_source`.
     """
 
@@ -200,6 +201,7 @@ class GuardedLatency:
         self.foresees = user.has("decode_run_ns")
         own = getattr(type(user.instance), "decode_run_ns", None)
         self._goes_by_step = own in {None, StepLatency.decode_run_ns}
+        self.depends_on_step_alone = own is StepLatency.decode_run_ns
         self._consumes = user.has("consume")
         source = user.get("source")
         self.source = source if isinstance(source, str) else None

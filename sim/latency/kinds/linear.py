@@ -38,6 +38,7 @@ class LinearLatency:
         self._per_context_token_s = float(per_context_token_s)
         self._per_draft_token_s = per_draft_token_s
         self._host_ns = seconds_to_ns(host_s)
+        self.depends_on_step_alone = True
         self._cold_start_ns = seconds_to_ns(cold_start_s)
 
     def step_ns(self, step: StepFeatures) -> StepTime:

@@ -96,6 +96,7 @@ class RooflineLatency:
         # All passes that draft the tokens of a step.
         self._drafting_share = num_drafts * (config.drafter_share or 0.0)
         self._host_ns = seconds_to_ns(config.host_s)
+        self.depends_on_step_alone = True
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         if step.num_draft_tokens:

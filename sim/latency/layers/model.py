@@ -208,6 +208,7 @@ class LayersLatency:
         self._host = host or HostTimes()
         self._lines: dict[tuple[int, int], LayersDecodeTimes] = {}
         self._ranges = RangeCounter(composition.limits)
+        self.depends_on_step_alone = True
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         rows = step.num_decode_rows

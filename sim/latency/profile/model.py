@@ -211,6 +211,7 @@ class ProfileLatency:
         }
         self._lines: dict[int, ProfileDecodeTimes] = {}
         self._ranges = RangeCounter(_limits(profile))
+        self.depends_on_step_alone = True
 
     @classmethod
     def from_file(

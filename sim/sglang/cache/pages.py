@@ -5,8 +5,9 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11 and 12).
 
 from collections.abc import Iterable, Sequence
 
+from sim.engine.decode_run import PageDemand
 from sim.engine.page_pool import PagePool, Span
-from sim.engine.running_batch import KVMemory, PageDemand
+from sim.engine.running_batch import KVMemory
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.preallocation import Preallocation, Reserve, WindowBudget
 from sim.sglang.cache.tree.prefix_cache import PrefixCache

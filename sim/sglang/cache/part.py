@@ -8,8 +8,8 @@ part every moment; a method that a part leaves out does nothing.
 
 from collections.abc import Sequence
 
+from sim.engine.decode_run import PageDemand
 from sim.engine.page_pool import CacheListener
-from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.pool_tree import PoolTree, UnitPool
 from sim.sglang.cache.preallocation import Preallocation, Reserve, WindowBudget

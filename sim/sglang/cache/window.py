@@ -8,7 +8,7 @@ has KV in both pools at first; in the window pool it is freed when the token has
 from collections.abc import Sequence
 
 from sim.core.errors import InputError
-from sim.engine.running_batch import PageDemand
+from sim.engine.decode_run import PageDemand
 from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.pool_tree import UnitPool
 from sim.sglang.cache.preallocation import (

@@ -8,14 +8,17 @@ Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
     interval   DecodeInterval, here    whether the running batch decodes first
     prefill    prefill/manager.py      a batch of waiting requests, if they fit
     decode     decode.py               else a step of the running batch
-    steps      RowSteps, DraftSteps    what such a step allocates, and its launch
+    steps      RowSteps, or            what such a step allocates, and its launch
+               draft_steps.py
 
 A part for which a server has no use is missing, or does nothing.
 """
 
 from collections.abc import Iterable, Sequence
 
+from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
+from sim.engine.decode_run import DraftRun
 from sim.engine.records import Decision
 from sim.engine.scheduler import RankTalk
 from sim.engine.server_config import BOTH, DECODE, PREFILL
@@ -111,6 +114,8 @@ class SglangScheduler(SglangServer):
             self.queues = DecodeQueues(self, self.waiting, policy)
         self.interval = DecodeInterval(config)
         self.goes_row_by_row = not self.steps.in_lockstep
+        # Windows, states and copies to host memory follow each row's results one by one.
+        self.repeats_drafts = self.goes_row_by_row and not kv.parts
         self.decode = DecodeManager(self, self.queues)
         self.prefill = PrefillManager(self, self.waiting, policy, self.decode)
         self._decodes_if_none_prefills = False
@@ -321,7 +326,7 @@ class SglangScheduler(SglangServer):
 
     @property
     def repeats(self) -> bool:
-        if not self.steps.in_lockstep or self.batch.turns.resting or not self.interval.is_over:
+        if self.batch.turns.resting or not self.interval.is_over:
             return False
         return self.prefill.stays_out and self.queues.repeats
 
@@ -333,6 +338,12 @@ class SglangScheduler(SglangServer):
         overlaps = self.config.overlaps
         self.kv.decoded_again(self.running.requests, num_steps, overlaps=overlaps)
         self.queues.decoded_again(num_steps)
+
+    def draft_run(self, rows: Sequence[SglangRequest], outputs: Int64) -> DraftRun:
+        return self.steps.run(rows, outputs, overlaps=self.config.overlaps)
+
+    def drafts_again(self, rows: Sequence[SglangRequest], run: DraftRun) -> Int64:
+        return self.steps.take(rows, run)
 
     # ---- state, for logs -----------------------------------------------------------------------
 

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenSequence
+from sim.engine.decode_run import DraftRun
 from sim.engine.page_pool import Span
 from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
@@ -70,6 +72,17 @@ class RowSteps:
 
     def verified(self, request: SglangRequest, num_drafts: int, num_sampled: int) -> None:
         """A row that verified `num_drafts` tokens has sampled `num_sampled`."""
+
+    def run(self, rows: Sequence[SglangRequest], outputs: Int64, *, overlaps: bool) -> DraftRun:
+        """As `BaseScheduler.draft_run`.
+
+        If the schedule `overlaps`, a step is decided before the result of the one before is known.
+        """
+        raise NotImplementedError
+
+    def take(self, rows: Sequence[SglangRequest], run: DraftRun) -> Int64:
+        """As `BaseScheduler.drafts_again`."""
+        raise NotImplementedError
 
     def give_up(self, request: SglangRequest) -> None:
         """A request's client has given up, or it has waited or run for too long."""

@@ -8,7 +8,7 @@ on.
 
 from collections.abc import Sequence
 
-from sim.engine.running_batch import PageDemand
+from sim.engine.decode_run import PageDemand
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
