@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 from math import lcm
+from pathlib import Path
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +13,7 @@ from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine, build_executor
+from sim.latency.kinds.recorded import RecordedLatency
 from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
 from sim.sglang.config import SchedulerConfig, StaticSettings
 from sim.vllm.config import VllmConfig
@@ -23,14 +27,14 @@ RANKED = ("eagle", "mtp")
 
 
 @st.composite
-def traffics(draw):
+def traffics(draw, most_requests=12, longest_output=16):
     """Requests of which some share a beginning, and some ignore end tokens."""
     requests = []
-    for i in range(draw(st.integers(1, 12))):
+    for i in range(draw(st.integers(1, most_requests))):
         pieces = [(draw(st.integers(0, 2)), draw(st.integers(1, 24)))]
         if draw(st.booleans()):
             pieces.append((100 + i, draw(st.integers(1, 12))))
-        output = draw(st.integers(1, 16))
+        output = draw(st.integers(1, longest_output))
         requests.append(
             scripted(
                 f"r{i}",
@@ -184,10 +188,46 @@ def test_ranks_that_step_together_serve_the_same(config, speculation, traffic):
     assert outcomes(ranks) == outcomes(serve(traffic, config))
 
 
-@given(configs, speculations(), traffics())
-def test_equal_runs_have_equal_logs(config, speculation, traffic):
+@given(configs, speculations(), traffics(most_requests=8, longest_output=80))
+def test_passing_many_steps_at_once_leaves_the_same_log(config, speculation, traffic):
+    """INV-12: every byte of the decision log, every token gap, count of drafts and figure."""
     config = with_drafts(config, speculation)
-    assert serve(traffic, config).text == serve(traffic, config, fast_forward=False).text
+    at_once, stepped = serve(traffic, config), serve(traffic, config, fast_forward=False)
+    assert at_once.text == stepped.text
+    gaps, expected = at_once.log.token_gaps, stepped.log.token_gaps
+    assert gaps.gap_ns.tolist() == expected.gap_ns.tolist()
+    assert gaps.count.tolist() == expected.count.tolist()
+    assert at_once.summary == stepped.summary
+
+
+@pytest.mark.parametrize("pool_tokens", [8192, 1000], ids=["roomy", "evicting"])
+def test_long_decode_takes_few_runs(pool_tokens):
+    """Also where each request needs the pages that those before it have left in the cache."""
+    speculation = Speculation("eagle", 3, AcceptanceByPosition([0.8, 0.6, 0.4]))
+    config = with_drafts(SchedulerConfig(max_total_tokens=pool_tokens, page_size=1), speculation)
+    requests = [
+        scripted(f"r{i}", (i, 50), output=700, arrival_ns=i * 4_000_000_000) for i in range(6)
+    ]
+    served = serve(listed(requests), config)
+    assert served.num_ended == 6
+    assert len(served.steps) > 6 * 250
+    assert len(served.log.steps.num_steps) < 6 * 16
+    stepped = serve(listed(requests), config, fast_forward=False, check=False)
+    assert served.text == stepped.text
+
+
+def test_a_model_that_remembers_steps_is_asked_step_by_step():
+    """A recording's next time is that of the next step, and of no other."""
+    speculation = Speculation("eagle", 1, AcceptanceByPosition([0.5]))
+    config = with_drafts(SchedulerConfig(), speculation)
+    traffic = listed([scripted("r", (1, 20), output=60)])
+    times_ns = np.arange(1_000_000, 1_000_100)
+
+    def recorded():
+        return [RecordedLatency(Path("steps"), times_ns, np.zeros_like(times_ns))]
+
+    served = serve(traffic, config, recorded())
+    assert served.text == serve(traffic, config, recorded(), fast_forward=False).text
 
 
 @given(configs, traffics())

@@ -157,7 +157,7 @@ def _listen(caches: Caches, replicas: Sequence[Replica], clock: Clock) -> None:
                     stores[id(store)] = known.storage
                     store.listeners.append(index.feed(known.storage, lambda: clock.now_ns))
                 known.storage = stores[id(store)]
-            if memory.reserving_evicts:
+            if memory.reserving_evicts or engine.scheduler.repeats_drafts:
                 # Else an eviction would be reported only when a replica's wait is over, which
                 # depends on how many steps pass as one.
                 replica.pass_single_steps()
