@@ -7,6 +7,7 @@ is in the batch, and a request that is preempted goes on as if it had not been.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import ceil
 from operator import mul
 from typing import Final
 
@@ -19,7 +20,8 @@ _MASK = (1 << 64) - 1
 # seed and place.
 _ACCEPTED_SALT = 0xD1B54A32D192ED03
 _PROPOSED_SALT = 0x8CB92BA72F3D8DD7
-_ONE = float(1 << 53)
+# A number has this many bits. The draws have 64, of which the others are left out.
+_BITS = 53
 # Places of an output that are drawn together, a power of two, and how many such pieces are kept.
 _PIECE = 256
 _KEPT_PIECES = 1 << 13
@@ -44,11 +46,11 @@ class Acceptance:
         """
         raise NotImplementedError
 
-    def num_gained(self, rid: str, seed: int, place: int, most: int, end: int) -> list[int]:
-        """New tokens of each step from `place` on: one, and the accepted drafts.
+    def num_gained(self, rid: str, seed: int, place: int, most: int, end: int) -> bytes:
+        """New tokens of each step from `place` on: one, and the accepted drafts, a byte a step.
 
-        Each step verifies all tokens that are drafted, at most `most`. The last step of the list is
-        the one that reaches `end` output tokens.
+        Each step verifies all tokens that are drafted, at most `most`, which is below 255. The last
+        step is the one that reaches `end` output tokens.
 
         Example: with `place` 10 and `end` 15, steps that accept 2, 0 and 3 drafts gain 3, 1 and 4
         tokens, and end at 13, 14 and 18 tokens.
@@ -59,7 +61,7 @@ class Acceptance:
             num_tokens = 1 + self.num_accepted(rid, seed, place, num_found)
             gained.append(num_tokens)
             place += num_tokens
-        return gained
+        return bytes(gained)
 
 
 class AcceptanceByPosition(Acceptance):
@@ -75,9 +77,9 @@ class AcceptanceByPosition(Acceptance):
         at each place, as many as the server asks for.
         """
         self._num_probabilities: Final = len(probabilities)
-        # The probabilities that at least i + 1 tokens are accepted, the smallest first.
+        # The probabilities that at least i + 1 tokens are accepted.
         at_least = list(accumulate(probabilities, mul))
-        self._rejected: Final = _Draws(_ACCEPTED_SALT, at_least[::-1])
+        self._rejected: Final = _Draws(_ACCEPTED_SALT, at_least)
         # The probabilities that at most i tokens are drafted.
         at_most = list(accumulate(proposed_shares))
         self._proposed: Final = _Draws(_PROPOSED_SALT, at_most) if at_most else None
@@ -90,7 +92,7 @@ class AcceptanceByPosition(Acceptance):
     def num_accepted(self, rid: str, seed: int, place: int, most: int) -> int:
         return min(self._num_probabilities - self._rejected.num_reached(seed, place), most)
 
-    def num_gained(self, rid: str, seed: int, place: int, most: int, end: int) -> list[int]:
+    def num_gained(self, rid: str, seed: int, place: int, most: int, end: int) -> bytes:
         """As the base class has it, for many places that are drawn at once."""
         if self._proposed is not None:
             return super().num_gained(rid, seed, place, most, end)
@@ -103,7 +105,7 @@ class AcceptanceByPosition(Acceptance):
             num_tokens = min(all_gained - rejected[at], most_gained)
             gained.append(num_tokens)
             at += num_tokens
-        return gained
+        return bytes(gained)
 
 
 class _Draws:
@@ -114,9 +116,11 @@ class _Draws:
     """
 
     def __init__(self, salt: int, limits: Sequence[float]) -> None:
-        """Draw with one of the salts. `limits` are at most 255, the smallest first."""
+        """Draw with one of the salts. `limits` are at most 255."""
         self._salt: Final = np.uint64(salt)
-        self._limits: Final = np.array(limits, dtype=np.float64)
+        # What is drawn, as 64 bits, is compared with these. No number reaches 1.
+        limits_of_bits = [ceil(limit * (1 << _BITS)) for limit in limits if limit < 1]
+        self._limits: Final = [np.uint64(limit << 64 - _BITS) for limit in limits_of_bits]
         # By seed and number of the piece: what `num_reached` returns for each of its places.
         self._pieces: Final = dict[int, bytes]()
 
@@ -138,8 +142,11 @@ class _Draws:
         mixed_places = np.arange(num_places, dtype=np.uint64) + np.uint64(first)
         mixed_places ^= self._salt
         mixed_places += np.uint64(GOLDEN_RATIO)
-        drawn = (finalise(mixed_places) >> np.uint64(11)) / _ONE
-        return self._limits.searchsorted(drawn, side="right").astype(np.uint8).tobytes()
+        drawn = finalise(mixed_places)
+        num_reached = np.zeros(num_places, dtype=np.uint8)
+        for limit in self._limits:
+            num_reached += (drawn >= limit).view(np.uint8)
+        return num_reached.tobytes()
 
 
 class RecordedAcceptance(Acceptance):

@@ -31,13 +31,15 @@ from sim.engine.acceptance import Speculation
 # Output tokens whose steps are worked out together, at least.
 _TOKENS_AHEAD = 2048
 _NO_ENDS: Int64 = np.zeros(1, dtype=np.int64)
+# More tokens than any output has. Larger numbers take longer to compute with.
+_ENDLESS = 1 << 60
 
 
 class _Row:
     """How far a request's output is, and its coming steps, if each verifies all its drafts.
 
     Attributes:
-        end: tokens of the output; `NEVER_STEPS` if it goes on to the request's limit.
+        end: tokens of the output; `_ENDLESS` if it goes on to the request's limit.
         num_outputs: tokens so far.
         has_begun: it has got a token, or has come with tokens from another server.
         gained: new tokens of each step worked out; empty: none is.
@@ -48,10 +50,10 @@ class _Row:
 
     def __init__(self, output: ScriptedOutput) -> None:
         self.seed = output.script.seed
-        self.end = NEVER_STEPS if output.is_endless else len(output)
+        self.end = _ENDLESS if output.is_endless else len(output)
         self.num_outputs = 0
         self.has_begun = False
-        self.gained: list[int] = []
+        self.gained = b""
         self.ends = _NO_ENDS
         self.at = 0
         self.is_whole = False
@@ -65,7 +67,7 @@ class _Row:
     def leave_steps(self) -> None:
         """The next tokens are not those of the steps worked out."""
         if self.gained:
-            self.gained, self.at, self.is_whole = [], 0, False
+            self.gained, self.at, self.is_whole = b"", 0, False
 
     def knows_steps(self, num_steps: int) -> bool:
         """Whether so many coming steps are worked out, or all up to the output's end."""
@@ -76,7 +78,9 @@ class _Row:
         most, place = speculation.num_tokens, self.num_outputs
         end = min(self.end, place + max(_TOKENS_AHEAD, num_steps * (1 + most)))
         self.gained = speculation.acceptance.num_gained(rid, self.seed, place, most, end)
-        self.ends = np.array([place, *self.gained], dtype=np.int64).cumsum()
+        self.ends = np.zeros(1 + len(self.gained), dtype=np.int64)
+        np.frombuffer(self.gained, dtype=np.uint8).cumsum(dtype=np.int64, out=self.ends[1:])
+        self.ends += place
         self.at, self.is_whole = 0, end == self.end
 
     def num_steps_before(self, num_outputs: int) -> int:
@@ -117,11 +121,13 @@ class RowExecutor(ScriptedExecutor):
                 if row.sample(1):
                     finished.append(prefill.rid)
         num_sampled: list[int] = []
+        num_proposed = [self._num_proposed(row.rid, rows.get(row.rid)) for row in batch.prefill]
         drafts = batch.drafts or [0] * len(batch.decode_rids)
         for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
             row = rows.get(rid)
             if row is None:
                 num_sampled.append(0)  # it ended with the step before
+                num_proposed.append(0)
                 continue
             if num_drafts:
                 num_tokens = self._num_gained(rid, row, num_drafts, num_steps)
@@ -132,8 +138,7 @@ class RowExecutor(ScriptedExecutor):
             num_sampled.append(num_tokens)
             if row.sample(num_tokens):
                 finished.append(rid)
-        rids = [*[prefill.rid for prefill in batch.prefill], *batch.decode_rids]
-        num_proposed = [self._num_proposed(rid, rows.get(rid)) for rid in rids]
+            num_proposed.append(self._num_proposed(rid, row))
         return StepOutput(tuple(finished), tuple(num_sampled), tuple(num_proposed))
 
     def join(
@@ -145,8 +150,11 @@ class RowExecutor(ScriptedExecutor):
         return row.sample(num_outputs)
 
     def steps_to_finish(self) -> int:
-        ends = [row.end - row.num_outputs for row in self._rows.values() if row.has_begun]
-        return min(ends, default=NEVER_STEPS)
+        num_steps = NEVER_STEPS
+        for row in self._rows.values():
+            if row.has_begun and row.end < _ENDLESS:
+                num_steps = min(num_steps, row.end - row.num_outputs)
+        return num_steps
 
     def outputs_ahead(self, rids: Rids, num_left: Sequence[int], most: int) -> Int64 | None:
         """How many output tokens each row will have after the next steps, which verify all drafts.
@@ -171,10 +179,8 @@ class RowExecutor(ScriptedExecutor):
                 if most <= 0:
                     return None
             chosen.append(row)
-        ahead: Int64 = np.empty((len(chosen), 1 + most), dtype=np.int64)
-        for number, row in enumerate(chosen):
-            ahead[number] = row.ends[row.at : row.at + most + 1]
-        return ahead
+        ahead = [row.ends[row.at : row.at + most + 1] for row in chosen]
+        return np.concatenate(ahead).reshape(len(ahead), 1 + most)
 
     def forget(self, rid: str) -> None:
         super().forget(rid)

@@ -35,6 +35,7 @@ class DraftSteps(RowSteps):
         super().__init__(kv)
         self.in_lockstep = False
         self._num_drafts = num_drafts
+        self._page_size = kv.page_size
         self._num_ahead = _STEPS_AHEAD * places_per_step(num_draft_steps, 1 + num_drafts)
 
     def new_batch(self) -> SglangBatch:
@@ -42,28 +43,29 @@ class DraftSteps(RowSteps):
 
     # ---- places for KV -------------------------------------------------------------------------
 
-    def _end_of_places(self, row: SglangRequest) -> int:
-        """Where the places of a row have to end for its next step, in whole pages."""
-        return max(row.seq_len, self._kv.ceil_page(row.num_computed + self._num_ahead))
+    def _num_needed(self, row: SglangRequest) -> tuple[int, int]:
+        """Places and pages that a row lacks for its next step; it gets places in whole pages."""
+        page_size, seq_len = self._page_size, row.seq_len
+        end = row.num_computed + self._num_ahead + page_size - 1
+        end -= end % page_size
+        if end <= seq_len:
+            return 0, 0
+        return end - seq_len, end // page_size - (seq_len + page_size - 1) // page_size
 
     def num_new_pages(self, running: SglangBatch) -> int:
         return self.num_new_pages_of(running.requests)
 
     def num_new_pages_of(self, rows: list[SglangRequest]) -> int:
-        kv = self._kv
-        num_tokens = 0
-        for row in rows:
-            num_tokens += kv.ceil_page(self._end_of_places(row)) - kv.ceil_page(row.seq_len)
-        return num_tokens // kv.page_size
+        return sum([self._num_needed(row)[1] for row in rows])
 
     def begin(self, running: SglangBatch) -> None:
-        rows, num_tokens = running.requests, 0
-        num_pages = self.num_new_pages_of(rows)
+        rows, num_places, num_pages = running.requests, 0, 0
         for row in rows:
-            num_tokens += self._end_of_places(row) - row.seq_len
-        self._kv.decode_with_drafts(len(rows), num_tokens, num_pages)
-        for row in rows:
-            row.seq_len = self._end_of_places(row)
+            row_places, row_pages = self._num_needed(row)
+            row.seq_len += row_places
+            num_places += row_places
+            num_pages += row_pages
+        self._kv.decode_with_drafts(len(rows), num_places, num_pages)
 
     # ---- many steps at once ----------------------------------------------------------------------
 
@@ -74,18 +76,22 @@ class DraftSteps(RowSteps):
         [num_rows, 1 + num_steps]. The next result is that of the step in flight. If the schedule
         `overlaps`, the next step is decided before it.
         """
-        kv, num_steps = self._kv, outputs.shape[1] - 1
-        page_size, num_new = kv.page_size, 1 + self._num_drafts
-        before = np.array([(row.num_computed, row.seq_len) for row in rows], dtype=np.int64)
-        computed, seq_len = before[:, :1], before[:, 1:]
-        known = outputs[:, :num_steps] if overlaps else outputs[:, 1:]
+        kv, page_size, num_new = self._kv, self._page_size, 1 + self._num_drafts
+        seq_len = np.array([row.seq_len for row in rows], dtype=np.int64)
+        computed = np.array([row.num_computed for row in rows], dtype=np.int64)
+        known = outputs[:, :-1] if overlaps else outputs[:, 1:]
         # As far as the results are known when each step is decided.
-        known = known + (computed - outputs[:, :1])
+        known = known + (computed - outputs[:, 0])[:, np.newaxis]
         places = known + (self._num_ahead + page_size - 1)
+        pages, pages_before = places, seq_len
         if page_size > 1:
-            places -= places % page_size
-        np.maximum(places, seq_len, out=places)
-        pages_before = int((-(-seq_len // page_size)).sum())
+            pages = places // page_size
+            places = pages * page_size
+            pages_before = -(-seq_len // page_size)
+        # A row keeps the places that it has.
+        np.maximum(places, seq_len[:, np.newaxis], out=places)
+        pages = np.maximum(pages, pages_before[:, np.newaxis])
+        new_pages = np.diff(pages.sum(axis=0), prepend=int(pages_before.sum()))
         run = DraftRun(
             outputs,
             places,
@@ -93,10 +99,10 @@ class DraftSteps(RowSteps):
             longest=known.max(axis=0) + num_new,
             shortest=known.min(axis=0) + num_new,
             new_places=np.diff(places.sum(axis=0), prepend=int(seq_len.sum())),
-            new_pages=np.diff((-(-places // page_size)).sum(axis=0), prepend=pages_before),
+            new_pages=new_pages,
         )
         room = (kv.free_tokens + kv.evictable_tokens) // page_size
-        return run.first(int(run.new_pages.cumsum().searchsorted(room, side="right")))
+        return run.first(int(new_pages.cumsum().searchsorted(room, side="right")))
 
     def take(self, rows: Sequence[SglangRequest], run: DraftRun) -> Int64:
         """Begin all steps of a run, and take in the results before the last one's.

@@ -21,7 +21,15 @@ from typing import Final
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import GOLDEN_RATIO, LazyTokens, TokenIds, TokenSequence, finalise, kept_part
+from sim.core.tokens import (
+    GOLDEN_RATIO,
+    LazyTokens,
+    TokenIds,
+    TokenSequence,
+    finalise,
+    kept_part,
+    mixed,
+)
 from sim.engine.page_pool import CacheListener, Span
 from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 
@@ -312,6 +320,7 @@ class LowerTier:
 
 
 _GOLDEN_RATIO = np.uint64(GOLDEN_RATIO)
+_MASK = (1 << 64) - 1
 
 
 def pairs_of(token_ids: TokenIds) -> TokenIds:
@@ -326,6 +335,12 @@ def pairs_of(token_ids: TokenIds) -> TokenIds:
     firsts = finalise(tokens[:-1] * _GOLDEN_RATIO)
     firsts += tokens[1:]
     return finalise(firsts).view(np.int64)
+
+
+def _pair_of(token_id: int, next_id: int) -> int:
+    """The number of one pair, as `pairs_of` has it."""
+    pair = mixed((mixed(token_id * GOLDEN_RATIO & _MASK) + next_id) & _MASK)
+    return pair - (1 << 64) if pair >> 63 else pair
 
 
 class Pairs(LazyTokens):
@@ -345,3 +360,12 @@ class Pairs(LazyTokens):
 
     def part(self, start: int, stop: int) -> TokenSequence:
         return Pairs(kept_part(self._tokens, start, stop + 1))
+
+    def page_key(self, start: int, page_size: int) -> int | bytes:
+        tokens = self._tokens
+        if page_size > 1 or not isinstance(tokens, LazyTokens):
+            return super().page_key(start, page_size)
+        first, second = tokens.page_key(start, 1), tokens.page_key(start + 1, 1)
+        if isinstance(first, int) and isinstance(second, int):
+            return _pair_of(first, second)
+        return super().page_key(start, page_size)
