@@ -74,14 +74,14 @@ class RowBuffer:
 
 
 class FurtherSteps:
-    """The fast-forwarded decode steps after a step. Every row gets one token in each of them.
+    """The fast-forwarded decode steps after a step, which have the same rows.
 
     Attributes:
         decided_ns: when each step was decided; shape [num_steps].
         starts_ns, ends_ns: device start and end of each step; shape [num_steps].
         host_ns: host time of each step; shape [num_steps].
         launch_ns: how long the host launches the kernels of each step; 0: they replay a graph.
-        run: the effect of the steps on the pool and the new-token ratio.
+        run: the rows' context, and the effect of the steps on the pool and the new-token ratio.
         state: the server's state before these steps. Under overlap it may differ from the state
             after the first step's decision: a request may have arrived or finished since.
     """
