@@ -16,8 +16,7 @@ What the engine asks, and when. A family overrides what its rules need.
         with a complete answer               finished
     equal decode steps are passed at once    repeats, decode_again, decoded_again
       row by row                             num_row_steps, decode_rows_again
-      with drafts                            repeats, draft_run, decode_again, drafts_again,
-                                             decoded_again
+      with drafts, in addition               draft_run, drafts_again
     a decision or a result shows its end     let_go, transfer_ended, lease_end_ns  (vLLM)
     a group is made of ranks                 join_ranks
     `awaits_ranks` after a rank's decision   go_on
@@ -103,8 +102,7 @@ class BaseScheduler(Generic[R]):
         self.poll_interval = 1
         self.ends_in_batch_order = False
         self.goes_row_by_row = self.repeats_rows = self.keeps_tokens_in_flight = False
-        self.repeats_drafts = False
-        self.has_limits = self.aborts_before_results = False
+        self.has_limits = self.aborts_before_results = self.repeats_drafts = False
         self.dropped: list[R] = []
         self.front_end_limits = NO_LIMITS
         self.takes_turns = self.fills_places = self.awaits_ranks = False
@@ -353,10 +351,7 @@ class BaseScheduler(Generic[R]):
         raise NotImplementedError
 
     def draft_run(self, rows: Sequence[R], outputs: Int64) -> DraftRun:
-        """The next decisions that verify drafts of the same rows, as far as there are pages.
-
-        `outputs` are those of `DraftRun`.
-        """
+        """The next decisions with drafts of these rows, as far as there are pages: `DraftRun`."""
         raise NotImplementedError
 
     def drafts_again(self, rows: Sequence[R], run: DraftRun) -> Int64:

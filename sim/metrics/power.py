@@ -138,11 +138,8 @@ def _energy_j(log: RunLog, pool: LoggedPool, power: ServerPower, span_ns: tuple[
     busy_s *= min(1.0, server_s / max(float((share * busy_s).sum()), 1e-9))
     of_prompts = steps.num_prefill_tokens + steps.num_cached_tokens
     # A row stands for steps that were passed at once, and has the context of the last one. Each
-    # step adds a token for each decode row, and accepted drafts, of which the mean is taken here.
-    # So the mean over the steps is less by half of what all have added.
-    verified = max(int(log.requests.verify_steps.sum()), 1)
-    tokens_a_row = 1 + int(log.requests.accepted_tokens.sum()) / verified
-    grown = steps.num_decode_rows * tokens_a_row * (steps.num_steps - 1) / 2
+    # step adds a token for each decode row, so the mean over the steps is less by half of that.
+    grown = steps.num_decode_rows * (steps.num_steps - 1) / 2
     work = Work(
         busy_s,
         steps.num_steps,

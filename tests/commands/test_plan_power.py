@@ -151,3 +151,21 @@ def test_limit_that_is_none_is_refused(simulate, planned, limit):
     assert ended.code == 2
     assert ended.err.count("\n") == 1
     assert "plan.max_kw" in ended.err
+
+
+def test_energy_with_drafts_is_that_of_single_steps(simulate, planned):
+    """The rows of a log would have too little of the steps that they stand for."""
+    drafts = {
+        "scheduler.speculative_algorithm": "EAGLE",
+        "scheduler.speculative_num_steps": 2,
+        "acceptance": {"rate": 0.7},
+        "latency.drafter_share": 0.1,
+        "workload.output_tokens.value": 40,
+    }
+    sets = [o for key, value in drafts.items() for o in ("--set", f"{key}={json.dumps(value)}")]
+    found = [
+        json.loads(simulate("run", planned, "--format", "json", *sets, *more).out)
+        for more in ([], ["--no-fast-forward"])
+    ]
+    for name in ("mean_power_w", "joules_per_token"):
+        assert found[0][name] == found[1][name] > 0

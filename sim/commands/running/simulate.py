@@ -143,6 +143,11 @@ def power_of(built: BuiltScenario) -> list[dict[str, Any]] | None:
     return found
 
 
+def _has_drafts(built: BuiltScenario) -> bool:
+    servers = list(built.pools.values()) or [built]
+    return any(getattr(each.scheduler, "speculation", None) is not None for each in servers)
+
+
 def simulate_built(
     built: BuiltScenario, options: RunOptions, simulation: Simulation = simulate_here
 ) -> RunLog:
@@ -163,7 +168,8 @@ def simulate_built(
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
     if (power := power_of(built)) is not None:
         options = replace(options, meta={**options.meta, "power": power})
-    if not built.foresees:
+    # A row of the log has the context of its last step alone, and energy depends on that of each.
+    if not built.foresees or (power is not None and _has_drafts(built)):
         options = replace(options, fast_forward=False)
     log, ranges = simulation(built, options)
     left = str(ranges)

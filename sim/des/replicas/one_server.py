@@ -124,13 +124,12 @@ class Server(Replica):
         )
 
     def _upcoming(self, step: StepRun, next_decision_ns: int) -> UpcomingSteps | None:
-        num_steps = self.engine.decode_horizon()
-        if num_steps:
+        num_steps, drafts = self.engine.decode_horizon(), self.engine.draft_run
+        if num_steps and drafts is None:
             num_steps = min(num_steps, self._executor.steps_to_finish() - 1)
         if num_steps <= 0:
             return None
         first = step_features(step.batch).next_decode()
-        drafts = self.engine.draft_run
         if drafts is None:
             self._coming = [first]
             times = self._latency.decode_run_ns(first, num_steps)
