@@ -96,13 +96,13 @@ class AcceptanceByPosition(Acceptance):
         """As the base class has it, for many places that are drawn at once."""
         if self._proposed is not None:
             return super().num_gained(rid, seed, place, most, end)
+        num_all = self._num_probabilities
+        by_rejected = bytes([1 + min(num_all - rejected, most) for rejected in range(1 + num_all)])
+        at_place = self._rejected.reached(seed, place, end).translate(by_rejected.ljust(256))
         gained: list[int] = []
-        most_gained = 1 + most
-        all_gained = 1 + self._num_probabilities
-        rejected, at = self._rejected.reached(seed, place, end), 0
-        num_places = len(rejected)
+        at, num_places = 0, len(at_place)
         while at < num_places:
-            num_tokens = min(all_gained - rejected[at], most_gained)
+            num_tokens = at_place[at]
             gained.append(num_tokens)
             at += num_tokens
         return bytes(gained)

@@ -99,6 +99,8 @@ class RowExecutor(ScriptedExecutor):
         self._speculation = speculation
         self._most = 0 if speculation is None else speculation.num_tokens
         self._loses_tokens = not keeps_tokens_in_flight
+        # Coming steps were asked for, so they are worked out even if a single one is executed.
+        self._is_asked = False
         self._rows: dict[str, _Row] = {}
 
     def add(self, rid: str, script: OutputScript, *, ignore_eos: bool) -> None:
@@ -168,6 +170,7 @@ class RowExecutor(ScriptedExecutor):
         speculation = self._speculation
         if speculation is None:
             return None
+        self._is_asked = True
         chosen: list[_Row] = []
         for rid, left in zip(rids, num_left, strict=True):
             row = self._rows[rid]
@@ -191,6 +194,8 @@ class RowExecutor(ScriptedExecutor):
         speculation = self._speculation
         if speculation is None:
             return num_steps
+        if num_drafts == self._most and self._is_asked and not row.knows_steps(num_steps):
+            row.work_out(rid, speculation, num_steps)
         at = row.at
         if num_drafts == self._most and at + num_steps <= len(row.gained):
             row.at += num_steps

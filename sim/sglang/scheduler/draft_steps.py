@@ -76,7 +76,7 @@ class DraftSteps(RowSteps):
         [num_rows, 1 + num_steps]. The next result is that of the step in flight. If the schedule
         `overlaps`, the next step is decided before it.
         """
-        kv, page_size, num_new = self._kv, self._page_size, 1 + self._num_drafts
+        page_size, num_new = self._page_size, 1 + self._num_drafts
         seq_len = np.array([row.seq_len for row in rows], dtype=np.int64)
         computed = np.array([row.num_computed for row in rows], dtype=np.int64)
         known = outputs[:, :-1] if overlaps else outputs[:, 1:]
@@ -91,18 +91,30 @@ class DraftSteps(RowSteps):
         # A row keeps the places that it has.
         np.maximum(places, seq_len[:, np.newaxis], out=places)
         pages = np.maximum(pages, pages_before[:, np.newaxis])
-        new_pages = np.diff(pages.sum(axis=0), prepend=int(pages_before.sum()))
         run = DraftRun(
             outputs,
             places,
             contexts=known.sum(axis=0) + num_new * len(rows),
             longest=known.max(axis=0) + num_new,
             shortest=known.min(axis=0) + num_new,
-            new_places=np.diff(places.sum(axis=0), prepend=int(seq_len.sum())),
-            new_pages=new_pages,
+            new_places=_growth(places, seq_len),
+            new_pages=_growth(pages, pages_before),
         )
-        room = (kv.free_tokens + kv.evictable_tokens) // page_size
-        return run.first(int(new_pages.cumsum().searchsorted(room, side="right")))
+        return run.first(self._num_affordable(run))
+
+    def _num_affordable(self, run: DraftRun) -> int:
+        """How many steps of a run find pages, and find them without eviction to host memory.
+
+        When such a copy begins depends on the time of the step.
+        """
+        kv, num_pages = self._kv, run.new_pages.cumsum()
+        if not kv.parts:
+            room = (kv.free_tokens + kv.evictable_tokens) // self._page_size
+            return int(num_pages.searchsorted(room, side="right"))
+        slack = len(run.outputs) * self._page_size if self._page_size > 1 else 0
+        free_tokens = kv.free_tokens - (num_pages - run.new_pages) * self._page_size
+        finds = (run.new_places == 0) | (free_tokens >= run.new_places + slack)
+        return int(np.logical_and.accumulate(finds).sum())
 
     def take(self, rows: Sequence[SglangRequest], run: DraftRun) -> Int64:
         """Begin all steps of a run, and take in the results before the last one's.
@@ -168,6 +180,17 @@ class DraftSteps(RowSteps):
         """
         num_tokens = request.num_computed - request.in_mixed_step
         return num_tokens if request.is_given_up else min(num_tokens, request.num_tokens)
+
+
+def _growth(of_rows: Int64, before: Int64) -> Int64:
+    """By how much the rows have grown together in each step; shape [num_steps].
+
+    `of_rows` has shape [num_rows, num_steps], `before` shape [num_rows].
+    """
+    growth: Int64 = of_rows.sum(axis=0)
+    growth[1:] -= growth[:-1].copy()
+    growth[0] -= before.sum()
+    return growth
 
 
 class IndependentRows(RunningBatch[R]):

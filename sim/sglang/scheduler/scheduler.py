@@ -114,8 +114,9 @@ class SglangScheduler(SglangServer):
             self.queues = DecodeQueues(self, self.waiting, policy)
         self.interval = DecodeInterval(config)
         self.goes_row_by_row = not self.steps.in_lockstep
-        # Windows, states and copies to host memory follow each row's results one by one.
-        self.repeats_drafts = self.goes_row_by_row and not kv.parts
+        # Windows and states follow each row's results one by one.
+        has_pools = any(part.pool is not None for part in kv.parts)
+        self.repeats_drafts = self.goes_row_by_row and not has_pools
         self.decode = DecodeManager(self, self.queues)
         self.prefill = PrefillManager(self, self.waiting, policy, self.decode)
         self._decodes_if_none_prefills = False
