@@ -6,6 +6,7 @@ from sim.engine.page_pool import Span
 from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens, Request, RequestTokens
 from sim.engine.running_batch import RunningBatch
+from sim.sglang.cache.tree.conversations import Turn
 from sim.sglang.cache.tree.radix_node import RadixNode
 
 
@@ -91,6 +92,7 @@ class RequestKV(RequestTokens):
         priority: the request's, for eviction policy `priority`.
         window: set where there is a window pool; otherwise never.
         state: set where there is a pool of states; otherwise never.
+        turn: where it is in a conversation; None: it is in none.
     """
 
     window: WindowSlot
@@ -108,6 +110,7 @@ class RequestKV(RequestTokens):
         "priority",
         "protected_len",
         "state",
+        "turn",
         "window",
     )
 
@@ -122,6 +125,12 @@ class RequestKV(RequestTokens):
         self.protected_len = self.counted_len = 0
         self.pages = no_pages
         self.priority = 0
+        self.turn: Turn | None = None
+
+    @property
+    def match_start(self) -> RadixNode | None:
+        """A node on the path of its tokens, where a match may begin; None: none is known."""
+        return self.turn.start if self.found is None and self.turn is not None else self.found
 
 
 class SglangRequest(Request):

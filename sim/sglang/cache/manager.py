@@ -14,6 +14,7 @@ from sim.engine.store import Store
 from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.storage.tier import StorageTier
+from sim.sglang.cache.tree.conversations import Conversations
 from sim.sglang.cache.tree.prefix_cache import Pairs, PrefixCache, pairs_of
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import RadixNode
@@ -47,6 +48,9 @@ class KVCacheManager(KVPages):
         # SGLang's `checkpoint_into_tree` ends a node at the end of the prompt only if the tree has
         # one component.
         self._splits_prompts = all(part.pool is None for part in self.parts)
+        self._conversations = Conversations()
+        # Where parts have pools, every match begins at the root.
+        self._remembers_turns = cache.enabled and self._splits_prompts
 
     @property
     def watched_cache(self) -> RadixCache | None:
@@ -76,8 +80,13 @@ class KVCacheManager(KVPages):
         keys: list[int] = BlockKeys(self.page_size).of(token_ids).tolist()
         return keys
 
-    def new_request(self, prompt: Prompt, outputs: OutputTokens) -> RequestKV:
+    def new_request(
+        self, prompt: Prompt, outputs: OutputTokens, conversation: str = ""
+    ) -> RequestKV:
+        """`conversation`: the requests of one are likely to begin with the same tokens."""
         kv = RequestKV(prompt, outputs, self.pool.empty)
+        if self._remembers_turns:
+            kv.turn = self._conversations.begin(conversation, prompt, self._fewer)
         for part in self.parts:
             part.join(kv)
         return kv
@@ -95,7 +104,7 @@ class KVCacheManager(KVPages):
         if not self.cache.enabled:
             return 0
         keys = self._keys(kv, num_tokens)
-        match = self.cache.match(keys, max(limit - self._fewer, 0), kv.found)
+        match = self.cache.match(keys, max(limit - self._fewer, 0), kv.match_start)
         kv.found = self.cache.touch(match)
         for part in self.parts:
             part.found(kv, match)
@@ -283,4 +292,6 @@ class KVCacheManager(KVPages):
         self.pool.free(kv.pages)
         kv.pages = self.pool.empty
         kv.counted_len = 0
+        if kv.turn is not None and kv.found is not None:
+            self._conversations.end(kv.turn, kv.found)
         self.unlock_prefix(kv)

@@ -270,7 +270,8 @@ class SglangServer(BaseScheduler[SglangRequest]):
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> SglangRequest:
         config = self.config
         too_long = self._is_too_long(len(spec.prompt))
-        kv = self.kv.new_request(_ONE_TOKEN if too_long else spec.prompt, outputs)
+        prompt = _ONE_TOKEN if too_long else spec.prompt
+        kv = self.kv.new_request(prompt, outputs, spec.session)
         request = SglangRequest(spec, kv, limit=limit, priority=config.usual_priority)
         if too_long:
             request.prompt_len = 1
