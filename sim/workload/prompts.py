@@ -1,6 +1,7 @@
 """Many prompts as a few numpy columns. The object of a prompt is made when it is asked for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -131,6 +132,67 @@ class PrefixedPrompts:
             segments.append((self.group_seed + group, self.group_tokens.item(group)))
         segments.append((self.own_seed + row, self.own_tokens.item(row)))
         return SegmentPrompt(tuple(segments))
+
+
+Segments = tuple[tuple[int, int], ...]
+NO_SUMMARY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPrompts:
+    """Prompts of conversations: system prompt, summary, what was said since, then the new text.
+
+    Row i begins with `system_tokens[i]` tokens of stream `system_seeds[i]`, then the answer of row
+    `summary[i]` unless this is `NO_SUMMARY`, then the texts and answers of rows `begin[i]` to i.
+    The streams of row 0 are `own_seed` and `output_seed`; those of row i are i higher.
+    """
+
+    system_tokens: Int64
+    system_seeds: Int64
+    summary: Int64
+    begin: Int64
+    own_tokens: Int64
+    quoted_tokens: Int64
+    own_seed: int
+    output_seed: int
+    # By row: prompts that the prompt of the next row continues. It shares their segments.
+    _latest: dict[int, SegmentPrompt] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def num_tokens(self) -> Int64:
+        both = self.own_tokens + self.quoted_tokens
+        before = np.cumsum(both) - both
+        summed = np.where(self.summary < 0, 0, self.quoted_tokens[self.summary])
+        said: Int64 = summed + before - before[self.begin]
+        return self.system_tokens + said + self.own_tokens
+
+    def prompt(self, row: int) -> SegmentPrompt:
+        begin = self.begin.item(row)
+        earlier = self._latest.pop(row - 1, None) if begin < row else None
+        if earlier is None:
+            parts = [self._start(row)]
+            for said in range(begin, row):
+                parts += (self._text(said), self._answer(said))
+            parts.append(self._text(row))
+            prompt = SegmentPrompt(tuple(chain.from_iterable(parts)))
+        else:
+            prompt = SegmentPrompt(earlier.segments + self._answer(row - 1) + self._text(row))
+        if row + 1 < len(self.begin) and self.begin.item(row + 1) == begin:
+            self._latest[row] = prompt
+        return prompt
+
+    def _start(self, row: int) -> Segments:
+        summary, num_tokens = self.summary.item(row), self.system_tokens.item(row)
+        system = ((self.system_seeds.item(row), num_tokens),) if num_tokens else ()
+        return system if summary == NO_SUMMARY else system + self._answer(summary)
+
+    def _text(self, row: int) -> Segments:
+        num_tokens = self.own_tokens.item(row)
+        return ((self.own_seed + row, num_tokens),) if num_tokens else ()
+
+    def _answer(self, row: int) -> Segments:
+        num_tokens = self.quoted_tokens.item(row)
+        return ((self.output_seed + row, num_tokens),) if num_tokens else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from sim.core.errors import InputError
 from sim.workload.config import SessionsConfig
 from sim.workload.kinds.build import build_workload
+from sim.workload.prompts import TurnPrompts
 from tests.support.facts import facts_of
 
 SECTION = {
@@ -201,3 +203,30 @@ def test_sessions_start_by_arrivals_or_by_clients(options, words):
     """By one of the two; clients wait for answers, and each has a session."""
     with pytest.raises(ValidationError, match=words):
         TypeAdapter(SessionsConfig).validate_python(SECTION | options)
+
+
+def test_a_turns_prompt_is_the_same_whichever_prompts_were_made_before():
+    """In order, each shares what the one before it said; alone, each is made from its beginning."""
+    columns = {
+        "system_tokens": np.array([3, 3, 3, 3, 0, 0]),
+        "system_seeds": np.array([1, 1, 1, 1, 2, 2]),
+        "summary": np.array([-1, -1, -1, 2, -1, -1]),
+        "begin": np.array([0, 0, 0, 3, 4, 4]),
+        "own_tokens": np.array([5, 1, 2, 4, 7, 6]),
+        "quoted_tokens": np.array([2, 0, 3, 1, 0, 1]),
+    }
+    expected = [
+        ((1, 3), (10, 5)),
+        ((1, 3), (10, 5), (20, 2), (11, 1)),
+        ((1, 3), (10, 5), (20, 2), (11, 1), (12, 2)),
+        ((1, 3), (22, 3), (13, 4)),
+        ((14, 7),),
+        ((14, 7), (15, 6)),
+    ]
+    for order in (range(6), range(5, -1, -1), [1, 0, 1, 2, 4, 2, 5, 3], [0, 4, 1, 5, 2, 3]):
+        prompts = TurnPrompts(**columns, own_seed=10, output_seed=20)
+        made = {row: prompts.prompt(row) for row in order}
+        assert {row: prompt.segments for row, prompt in made.items()} == dict(enumerate(expected))
+    assert [len(prompt) for _, prompt in sorted(made.items())] == prompts.num_tokens.tolist()
+    # What they share is the same object, and takes memory once.
+    assert made[2].segments[1] is made[0].segments[1]

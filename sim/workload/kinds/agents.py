@@ -6,11 +6,11 @@ import numpy as np
 
 from sim.core.arrays import Bools, Int64
 from sim.core.errors import InputError
-from sim.core.tokens import SegmentPrompt
 from sim.workload import MAX_REQUESTS
 from sim.workload.config import AgentsConfig, Compaction, SubAgents
 from sim.workload.kinds.context import BuildContext
 from sim.workload.lengths import limit_outputs, quoted_tokens
+from sim.workload.prompts import NO_SUMMARY, TurnPrompts
 from sim.workload.workload import Chains, LazySequence, Workload, closed_loop
 
 _NOBODY = -1
@@ -58,44 +58,6 @@ class _Calls:
         return firsts
 
 
-@dataclass(frozen=True, slots=True)
-class AgentPrompts:
-    """Prompts of calls: system prompt, summary, then what was said since, then the new text.
-
-    Row i begins with `system_tokens[i]` tokens of stream `system_seeds[i]`, then the answer of row
-    `summary[i]` unless this is -1, then the texts and answers of rows `begin[i]` to i. The streams
-    of row 0 are `own_seed` and `output_seed`; those of row i are i higher.
-    """
-
-    system_tokens: Int64
-    system_seeds: Int64
-    summary: Int64
-    begin: Int64
-    own_tokens: Int64
-    quoted_tokens: Int64
-    own_seed: int
-    output_seed: int
-
-    @property
-    def num_tokens(self) -> Int64:
-        both = self.own_tokens + self.quoted_tokens
-        before = np.cumsum(both) - both
-        summed = np.where(self.summary < 0, 0, self.quoted_tokens[self.summary])
-        said: Int64 = summed + before - before[self.begin]
-        return self.system_tokens + said + self.own_tokens
-
-    def prompt(self, row: int) -> SegmentPrompt:
-        parts = [(self.system_seeds.item(row), self.system_tokens.item(row))]
-        summary = self.summary.item(row)
-        if summary >= 0:
-            parts.append((self.output_seed + summary, self.quoted_tokens.item(summary)))
-        for said in range(self.begin.item(row), row):
-            parts.append((self.own_seed + said, self.own_tokens.item(said)))
-            parts.append((self.output_seed + said, self.quoted_tokens.item(said)))
-        parts.append((self.own_seed + row, self.own_tokens.item(row)))
-        return SegmentPrompt(tuple(part for part in parts if part[1]))
-
-
 def build_agents(config: AgentsConfig, context: BuildContext) -> Workload:
     """Draw all sessions.
 
@@ -120,10 +82,13 @@ def build_agents(config: AgentsConfig, context: BuildContext) -> Workload:
     prompts = _prompts(config, context, calls, offsets)
     session = np.concatenate((np.arange(num_sessions), calls.chain[parent]))
 
+    def session_of(row: int) -> str:
+        return str(session.item(calls.chain.item(row)))
+
     def rid(row: int) -> str:
         chain = calls.chain.item(row)
-        name = f"{session[chain]}" if chain < num_sessions else f"{session[chain]}.{chain}"
-        return f"{name}-{row - offsets[chain]}"
+        name = session_of(row) if chain < num_sessions else f"{session_of(row)}.{chain}"
+        return f"{name}-{row - offsets.item(chain)}"
 
     table = context.generated_table(
         config,
@@ -131,7 +96,7 @@ def build_agents(config: AgentsConfig, context: BuildContext) -> Workload:
         prompts=prompts,
         output_tokens=calls.output_tokens,
         output_seed=prompts.output_seed,
-        sessions=LazySequence(len(calls), lambda row: str(session[calls.chain[row]])),
+        sessions=LazySequence(len(calls), session_of),
     )
     pause_ns = calls.pause_ns
     pause_ns[offsets[:num_sessions]] = (
@@ -272,7 +237,7 @@ def _compacted(
 
 def _prompts(
     config: AgentsConfig, context: BuildContext, calls: _Calls, offsets: Int64
-) -> AgentPrompts:
+) -> TurnPrompts:
     streams, section = context.streams, config.system_prompts
     num_system = 0 if section is None else section.count
     first_seed = streams.take(num_system + 1)
@@ -283,10 +248,10 @@ def _prompts(
     rows = np.arange(len(calls))
     firsts = np.repeat(offsets[:-1], np.diff(offsets))
     # The last summary before each row of its chain.
-    last = np.maximum.accumulate(np.where(calls.is_summary, rows, _NOBODY))
-    last = np.append(_NOBODY, last[:-1])
-    summary = np.where(last >= firsts, last, _NOBODY)
-    return AgentPrompts(
+    last = np.maximum.accumulate(np.where(calls.is_summary, rows, NO_SUMMARY))
+    last = np.append(NO_SUMMARY, last[:-1])
+    summary = np.where(last >= firsts, last, NO_SUMMARY)
+    return TurnPrompts(
         system_tokens=np.where(is_sub, of_subs, 0 if section is None else section.tokens),
         system_seeds=first_seed + np.where(is_sub, num_system, drawn[session]),
         summary=summary,

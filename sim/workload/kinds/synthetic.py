@@ -1,17 +1,15 @@
 """Drawn requests: sent at drawn times, by clients that wait for answers, or in conversations."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
-from sim.core.tokens import SegmentPrompt
 from sim.core.units import MAX_TIME_NS
 from sim.workload import MAX_REQUESTS
 from sim.workload.config import ClientsConfig, SessionsConfig, SyntheticConfig
 from sim.workload.kinds.context import BuildContext
 from sim.workload.lengths import limit_outputs, quoted_tokens
+from sim.workload.prompts import NO_SUMMARY, TurnPrompts
 from sim.workload.workload import (
     Chains,
     LazySequence,
@@ -67,44 +65,6 @@ def _draw_requests(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPrompts:
-    """Prompts of turns. Row i is a turn of session `session[i]`; session s begins at `offsets[s]`.
-
-    A prompt is the session's system prompt, then the user text and the quoted answer of every
-    earlier turn, then the turn's user text. `user_seed` and `output_seed` are the token streams of
-    row 0; those of row i are i higher.
-    """
-
-    session: Int64
-    offsets: Int64
-    system_tokens: int
-    system_seeds: Int64
-    user_tokens: Int64
-    user_seed: int
-    quoted_tokens: Int64
-    output_seed: int
-
-    @property
-    def num_tokens(self) -> Int64:
-        user_ends = np.cumsum(self.user_tokens)
-        before = user_ends - self.user_tokens + np.cumsum(self.quoted_tokens) - self.quoted_tokens
-        in_session = before - before[self.offsets[self.session]]
-        return self.system_tokens + in_session + self.user_tokens
-
-    def prompt(self, row: int) -> SegmentPrompt:
-        session = self.session.item(row)
-        segments = []
-        if self.system_tokens:
-            segments.append((self.system_seeds.item(session), self.system_tokens))
-        for turn in range(self.offsets.item(session), row):
-            segments.append((self.user_seed + turn, self.user_tokens.item(turn)))
-            if quoted := self.quoted_tokens.item(turn):
-                segments.append((self.output_seed + turn, quoted))
-        segments.append((self.user_seed + row, self.user_tokens.item(row)))
-        return SegmentPrompt(tuple(segments))
-
-
 def _sessions(config: SessionsConfig, context: BuildContext) -> Workload:
     """Draw all sessions, their turns and their texts."""
     key = context.key
@@ -121,7 +81,8 @@ def _sessions(config: SessionsConfig, context: BuildContext) -> Workload:
     first_rows = offsets[:-1]
 
     def turn_rid(row: int) -> str:
-        return f"{session[row]}-{row - offsets[session[row]]}"
+        number = session.item(row)
+        return f"{number}-{row - offsets.item(number)}"
 
     table = context.generated_table(
         config,
@@ -129,7 +90,7 @@ def _sessions(config: SessionsConfig, context: BuildContext) -> Workload:
         prompts=prompts,
         output_tokens=output_tokens,
         output_seed=prompts.output_seed,
-        sessions=LazySequence(num_turns, lambda row: str(session[row])),
+        sessions=LazySequence(num_turns, lambda row: str(session.item(row))),
     )
     delay_ns, begins = context.think_ns(config.think_s, num_turns), offsets
     if config.arrivals is None:
@@ -151,20 +112,19 @@ def _draw_prompts(
     session: Int64,
     offsets: Int64,
     output_tokens: Int64,
-) -> SessionPrompts:
-    streams, num_turns = context.streams, len(session)
-    system = config.system_prompts
+) -> TurnPrompts:
+    streams, system, num_turns = context.streams, config.system_prompts, len(session)
     num_system = 0 if system is None else system.count
     first_system_seed = streams.take(num_system)
     drawn = context.random.stream("system_prompt").integers(0, max(num_system, 1), config.sessions)
     limits = limit_outputs(config.max_new_tokens, output_tokens, own=None)
-    return SessionPrompts(
-        session=session,
-        offsets=offsets,
-        system_tokens=0 if system is None else system.tokens,
-        system_seeds=first_system_seed + drawn,
-        user_tokens=context.lengths(config, "user_tokens", num_turns),
-        user_seed=streams.take(num_turns),
+    return TurnPrompts(
+        system_tokens=np.broadcast_to(0 if system is None else system.tokens, num_turns),
+        system_seeds=(first_system_seed + drawn)[session],
+        summary=np.broadcast_to(NO_SUMMARY, num_turns),
+        begin=offsets[session],
+        own_tokens=context.lengths(config, "user_tokens", num_turns),
+        own_seed=streams.take(num_turns),
         quoted_tokens=quoted_tokens(output_tokens, limits),
         output_seed=streams.take(num_turns),
     )
