@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 # the counter is 2**64 divided by the golden ratio, made odd.
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
 _FACTOR_1, _FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_BITS_27, _BITS_30, _BITS_31 = (np.uint64(bits) for bits in (27, 30, 31))
-
-
+_BITS_27, _BITS_30, _BITS_31, _BITS_34 = (np.uint64(bits) for bits in (27, 30, 31, 34))
 _MASK = (1 << 64) - 1
 
 
@@ -45,12 +43,11 @@ TokenIds = NDArray[np.int64]
 
 _FIRST_STREAM_TOKEN = np.uint64(1000)
 _INDEX_BITS = 32
-_UINT64_MAX = (1 << 64) - 1
-_BITS_34 = np.uint64(34)
 _BLOCK_TOKEN_BASE = 1 << 62
 _BLOCK_INDEX_BITS = 20
 _NO_TOKENS = np.empty(0, dtype=np.int64)
 
+Segments = tuple[tuple[int, int], ...]
 # A stream, the index of a token in it, and how many tokens from there on are the stream's;
 # `NO_STREAM`: the token is not known to be a stream's. Blocks of a trace are streams with negative
 # numbers.
@@ -89,14 +86,14 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     Returns int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
     """
     # Add Python integers: numpy warns when the sum of two scalars wraps around.
-    first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + GOLDEN_RATIO + start) & _UINT64_MAX
-    if first + stop - start > _UINT64_MAX:
+    first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + GOLDEN_RATIO + start) & _MASK
+    if first + stop - start > _MASK:
         return _to_token_ids(np.arange(stop - start, dtype=np.uint64) + np.uint64(first))
     return _to_token_ids(np.arange(first, first + stop - start, dtype=np.uint64))
 
 
 def stream_token_id(seed: int, index: int) -> int:
-    return 1000 + (mixed(((seed & 0xFFFFFFFF) << 32) + GOLDEN_RATIO + index & _UINT64_MAX) >> 34)
+    return 1000 + (mixed(((seed & 0xFFFFFFFF) << 32) + GOLDEN_RATIO + index & _MASK) >> 34)
 
 
 def stream_tokens_at(seeds: NDArray[np.int64], indices: NDArray[np.int64]) -> TokenIds:
@@ -116,17 +113,21 @@ def _to_token_ids(x: NDArray[np.uint64]) -> TokenIds:
 
 
 class SegmentPrompt:
-    """Segments `(seed, num_tokens)`, each the first `num_tokens` tokens of stream `seed`."""
+    """Segments `(seed, num_tokens)`, each the first `num_tokens` tokens of stream `seed`.
 
-    def __init__(self, segments: tuple[tuple[int, int], ...]) -> None:
-        self.segments: Final = segments
-        self._num_tokens = 0
-        for _, num_tokens in segments:
-            self._num_tokens += num_tokens
+    With `earlier` they follow those of that prompt.
+    """
+
+    def __init__(self, segments: Segments, earlier: "SegmentPrompt | None" = None) -> None:
+        self.segments = segments
         # The segment that was asked for last, and where it begins: a prompt is looked up from its
         # beginning on, and a conversation's has a segment for each message.
-        self._number = 0
-        self._start = 0
+        self._num_tokens = self._number = self._start = 0
+        if earlier is not None:
+            self.segments = earlier.segments + segments
+            self._num_tokens, self._number = len(earlier), earlier._number
+            self._start = earlier._start
+        self._num_tokens += sum([num_tokens for _, num_tokens in segments])
 
     def __repr__(self) -> str:
         return f"SegmentPrompt({self.segments})"

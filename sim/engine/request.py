@@ -212,9 +212,9 @@ class RequestTokens:
         self._prompt = prompt
         self._outputs = outputs
         self._prompt_len = len(prompt)
-        # The latest key by place and its start: a waiting request is looked up again and again.
+        # The latest key by place, the latest token, and where they begin: they are asked for again.
         self._key: PageKey | None = None
-        self._key_start = -1
+        self._key_start = self._token = self._token_start = -1
 
     def token_ids(self, num_tokens: int) -> "FirstTokens":
         """The first `num_tokens` tokens of prompt and output."""
@@ -243,7 +243,9 @@ class RequestTokens:
     def page_key(self, start: int, page_size: int) -> int | bytes:
         """The key by tokens of the page that begins at token `start`."""
         if page_size == 1 and start < self._prompt_len:
-            return self._prompt.token_id(start)
+            if self._token_start != start:
+                self._token, self._token_start = self._prompt.token_id(start), start
+            return self._token
         return page_key(self.ids(start, start + page_size))
 
     def place_key(self, start: int, page_size: int) -> PageKey | None:

@@ -12,6 +12,7 @@ from sim.core.tokens import (
     BlockPrompt,
     Prompt,
     SegmentPrompt,
+    Segments,
     stream_token_ids,
 )
 
@@ -134,7 +135,6 @@ class PrefixedPrompts:
         return SegmentPrompt(tuple(segments))
 
 
-Segments = tuple[tuple[int, int], ...]
 NO_SUMMARY = -1
 
 
@@ -176,7 +176,7 @@ class TurnPrompts:
             parts.append(self._text(row))
             prompt = SegmentPrompt(tuple(chain.from_iterable(parts)))
         else:
-            prompt = SegmentPrompt(earlier.segments + self._answer(row - 1) + self._text(row))
+            prompt = SegmentPrompt(self._answer(row - 1) + self._text(row), earlier)
         if row + 1 < len(self.begin) and self.begin.item(row + 1) == begin:
             self._latest[row] = prompt
         return prompt

@@ -215,8 +215,9 @@ class LazySequence(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        chosen = range(self._num_items)[index]
-        return self._make(chosen) if isinstance(chosen, int) else [self._make(i) for i in chosen]
+        if isinstance(index, slice):
+            return [self._make(i) for i in range(self._num_items)[index]]
+        return self._make(index if 0 <= index < self._num_items else range(self._num_items)[index])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

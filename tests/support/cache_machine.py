@@ -105,6 +105,21 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache.unlock(node)
         self.locked.remove(path)
 
+    @rule(target=LOCKS, held=consumes(LOCKS), more=symbols_of_class, is_below=st.booleans())
+    def move_a_lock(
+        self, held: tuple[Path, RadixNode], more: list[int], *, is_below: bool
+    ) -> tuple[Path, RadixNode]:
+        """To the longest cached prefix of other tokens, which may continue the locked ones."""
+        path, node = held
+        symbols = (path if is_below else ()) + tuple(more)
+        token_ids = self.tokens(symbols)
+        end = self.cache.touch(self.cache.match(token_ids, len(token_ids)))
+        self.cache.move_lock(node, end)
+        self.locked.remove(path)
+        path = symbols[: end.end // self.page_size]
+        self.locked.append(path)
+        return path, end
+
     def insert_pages(self, symbols: Path, owned_from: int, start: RadixNode | None) -> None:
         token_ids = self.tokens(symbols)
         num_pages = len(symbols) - owned_from

@@ -274,10 +274,15 @@ class KVCacheManager(KVPages):
             self.cache.note_priority(node, kv.priority)
             if has_output:
                 self.cache.note_priority(prompt_node, min(kv.priority + 1, _MAX_PRIORITY))
-        if kv.locked is not None:
-            self.unlock_prefix(kv)
-        kv.found = node
-        self.lock_prefix(kv)
+        if kv.locked is not None and not self.parts:
+            self.cache.move_lock(kv.locked, node)
+            kv.found = kv.locked = node
+            kv.protected_len = node.end
+        else:
+            if kv.locked is not None:
+                self.unlock_prefix(kv)
+            kv.found = node
+            self.lock_prefix(kv)
         kv.pages = kept
 
     def _count_use(self, kv: RequestKV, node: RadixNode, aligned: int) -> None:

@@ -246,7 +246,8 @@ class SglangServer(BaseScheduler[SglangRequest]):
         """`max_new_tokens` as far as context and pool allow; at least 0 (rule 1)."""
         page_size, pool_tokens = self.kv.page_size, self.config.pool_tokens
         room = pool_tokens - self.kv.ceil_page(prompt_len) - page_size - 1
-        return max(min(max_new_tokens, self._longest - prompt_len - 1, room), 0)
+        room = min(self._longest - prompt_len - 1, room)
+        return max(min(max_new_tokens, room), 0)
 
     def _is_too_long(self, prompt_len: int) -> bool:
         """SGLang 0.5.23: `validate_input_length` in managers/utils.py."""

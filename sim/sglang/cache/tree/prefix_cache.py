@@ -90,6 +90,10 @@ class PrefixCache:
         """Undo one `lock`."""
         raise NotImplementedError
 
+    def move_lock(self, old: RadixNode, new: RadixNode) -> None:
+        """Undo one `lock` of a node, and lock another one."""
+        raise NotImplementedError
+
     def lock_with_parts(self, end: RadixNode) -> "PathLock":
         """Protect what is on the device of a prefix, and what all parts need of it."""
         raise NotImplementedError
@@ -146,6 +150,8 @@ class NoPrefixCache(PrefixCache):
     def lock(self, node: RadixNode) -> None: ...
 
     def unlock(self, node: RadixNode) -> None: ...
+
+    def move_lock(self, old: RadixNode, new: RadixNode) -> None: ...
 
     def insert(
         self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None

@@ -197,11 +197,14 @@ class RadixTree(PrefixCache):
     def lock(self, node: RadixNode) -> None:
         current: RadixNode = node
         while current.parent is not None:
-            if not current.num_locks:
-                self.evictable_tokens -= current.num_tokens
-                self.protected_tokens += current.num_tokens
-            current.num_locks += 1
+            self._lock_node(current)
             current = current.parent
+
+    def _lock_node(self, node: RadixNode) -> None:
+        if not node.num_locks:
+            self.evictable_tokens -= node.num_tokens
+            self.protected_tokens += node.num_tokens
+        node.num_locks += 1
 
     def unlock(self, node: RadixNode) -> None:
         current: RadixNode = node
@@ -212,8 +215,23 @@ class RadixTree(PrefixCache):
             if not current.num_locks:
                 self.evictable_tokens += current.num_tokens
                 self.protected_tokens -= current.num_tokens
-                self.leaves.offer(current)
+                if not current.children:
+                    self.leaves.offer(current)
             current = current.parent
+
+    def move_lock(self, old: RadixNode, new: RadixNode) -> None:
+        shared = new
+        while shared.parent is not None and shared.end > old.end:
+            shared = shared.parent
+        if shared is not old or new is old:
+            self.unlock(old)
+            self.lock(new)
+            return
+        # What both protect stays locked as often as it is.
+        current = new
+        while current is not old:
+            self._lock_node(current)
+            current = current.required_parent()
 
     def lock_with_parts(self, end: RadixNode) -> PathLock:
         held = end
