@@ -6,8 +6,8 @@ from sim.engine.page_pool import Span
 from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens, Request, RequestTokens
 from sim.engine.running_batch import RunningBatch
-from sim.sglang.cache.tree.conversations import Turn
 from sim.sglang.cache.tree.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_tree import Turn
 
 
 class WindowSlot:
@@ -92,6 +92,7 @@ class RequestKV(RequestTokens):
         priority: the request's, for eviction policy `priority`.
         window: set where there is a window pool; otherwise never.
         state: set where there is a pool of states; otherwise never.
+        start: where the first match starts; None: at the root.
         turn: where it is in a conversation; None: it is in none.
     """
 
@@ -109,6 +110,7 @@ class RequestKV(RequestTokens):
         "pages",
         "priority",
         "protected_len",
+        "start",
         "state",
         "turn",
         "window",
@@ -126,11 +128,7 @@ class RequestKV(RequestTokens):
         self.pages = no_pages
         self.priority = 0
         self.turn: Turn | None = None
-
-    @property
-    def match_start(self) -> RadixNode | None:
-        """A node on the path of its tokens, where a match may begin; None: none is known."""
-        return self.turn.start if self.found is None and self.turn is not None else self.found
+        self.start: RadixNode | None = None
 
 
 class SglangRequest(Request):

@@ -14,10 +14,10 @@ from sim.engine.store import Store
 from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.storage.tier import StorageTier
-from sim.sglang.cache.tree.conversations import Conversations
 from sim.sglang.cache.tree.prefix_cache import Pairs, PrefixCache, pairs_of
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_tree import Conversations
 from sim.sglang.request import RequestKV, SglangRequest
 
 # A prompt's nodes count one more than the request's priority, but fit into 64 bits.
@@ -87,6 +87,7 @@ class KVCacheManager(KVPages):
         kv = RequestKV(prompt, outputs, self.pool.empty)
         if self._remembers_turns:
             kv.turn = self._conversations.begin(conversation, prompt, self._fewer)
+            kv.start = None if kv.turn is None else kv.turn.start
         for part in self.parts:
             part.join(kv)
         return kv
@@ -104,7 +105,7 @@ class KVCacheManager(KVPages):
         if not self.cache.enabled:
             return 0
         keys = self._keys(kv, num_tokens)
-        match = self.cache.match(keys, max(limit - self._fewer, 0), kv.match_start)
+        match = self.cache.match(keys, max(limit - self._fewer, 0), kv.found or kv.start)
         kv.found = self.cache.touch(match)
         for part in self.parts:
             part.found(kv, match)

@@ -9,8 +9,8 @@ from sim.core.tokens import ArrayPrompt, SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.tree.conversations import Conversations, num_shared_tokens
 from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_tree import Conversations, num_shared_tokens
 
 _POOL_TOKENS = 64
 

@@ -1,10 +1,12 @@
 """A tree over token ids: how it is searched, what counts as used, and what is locked.
 
-Nodes consist of whole pages.
+Nodes consist of whole pages. A conversation's next prompt is the one before it, its answer and a
+new message. A search from the root would compare it with a node for each message, so it begins
+where the turn before it ended (`Conversations`).
 """
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import LazyTokens, TokenSequence, page_key
+from sim.core.tokens import LazyTokens, Prompt, SegmentPrompt, TokenSequence, page_key
 from sim.core.tokens import num_common_tokens as num_common
 from sim.sglang.cache.tree.prefix_cache import LowerTier, PathLock, PrefixCache, TreePart
 from sim.sglang.cache.tree.radix_node import ChildKey, LeafQueue, MatchEnd, PrefixMatch, RadixNode
@@ -12,6 +14,8 @@ from sim.sglang.cache.tree.radix_node import ChildKey, LeafQueue, MatchEnd, Pref
 # Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
 # each node gets a tick of its own.
 _DEEPEST_PATH = 1 << 24
+# So many conversations are kept before those whose KV was evicted are let go.
+_FEW_CONVERSATIONS = 1024
 
 
 class RadixTree(PrefixCache):
@@ -244,3 +248,70 @@ class RadixTree(PrefixCache):
         for part, start in zip(self._parts, lock.starts, strict=True):
             part.unlock(lock.end, start)
         self.unlock(lock.held)
+
+
+class Turn:
+    """A request of a conversation.
+
+    Attributes:
+        start: a node on the path of its prompt, for the first match; None: none is known.
+    """
+
+    __slots__ = ("conversation", "prompt", "start")
+
+    def __init__(self, conversation: str, prompt: SegmentPrompt, start: RadixNode | None) -> None:
+        self.conversation = conversation
+        self.prompt = prompt
+        self.start = start
+
+
+class Conversations:
+    """The latest turn of each conversation that a server has served, and the node at its end.
+
+    That it names the same conversation says nothing of a prompt's tokens: they are compared, by the
+    segments of both prompts. A node keeps its path while it is in the tree. `RadixCache.match`
+    takes one that was evicted, too.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[str, tuple[SegmentPrompt, RadixNode]] = {}
+        self._most = _FEW_CONVERSATIONS
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def begin(self, conversation: str, prompt: Prompt, num_fewer: int) -> Turn | None:
+        """A turn begins; None: of such a prompt, or without a conversation, nothing is kept.
+
+        `num_fewer`: by so much a node's end is less than the number of its path's tokens.
+        """
+        if not conversation or not isinstance(prompt, SegmentPrompt):
+            return None
+        start: RadixNode | None = None
+        latest = self._ends.get(conversation)
+        if latest is not None:
+            earlier, start = latest
+            num_tokens = num_shared_tokens(prompt, earlier) - num_fewer
+            while start.parent is not None and start.end > num_tokens:
+                start = start.parent
+        return Turn(conversation, prompt, start)
+
+    def end(self, turn: Turn, end: RadixNode) -> None:
+        """A turn is over; its latest match or insertion ended at this node."""
+        self._ends[turn.conversation] = turn.prompt, end
+        if len(self._ends) > self._most:
+            self._ends = {key: kept for key, kept in self._ends.items() if kept[1].on_device}
+            self._most = max(2 * len(self._ends), _FEW_CONVERSATIONS)
+
+
+def num_shared_tokens(prompt: SegmentPrompt, other: SegmentPrompt) -> int:
+    """The tokens of the whole segments with which both prompts begin."""
+    ours, others = prompt.segments, other.segments
+    if ours[: len(others)] == others:
+        return len(other)
+    num_tokens = 0
+    for segment, its in zip(ours, others, strict=False):
+        if segment != its:
+            break
+        num_tokens += segment[1]
+    return num_tokens

@@ -127,7 +127,8 @@ class Pack:
         num_tokens = request.num_tokens
         if not self._settings.counts_cached and self._kv.cache.enabled:
             token_ids = request.kv.token_ids(num_tokens)
-            match = self._kv.cache.match(token_ids, num_tokens - 1, request.kv.match_start)
+            start = request.kv.found or request.kv.start
+            match = self._kv.cache.match(token_ids, num_tokens - 1, start)
             num_tokens -= match.num_tokens + match.num_host_tokens
         return self._kv.ceil_page(num_tokens)
 
