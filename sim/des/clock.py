@@ -10,12 +10,14 @@ So a step that ends when a transfer arrives already finds its KV. A transfer tha
 starts begins in an event of the same time, before the step ends of servers with higher numbers.
 """
 
+from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from simpy import Environment
-from simpy.events import Event, EventPriority
+from simpy.core import EmptySchedule, Environment, SimTime
+from simpy.events import NORMAL, Event, EventPriority
 
 from sim.engine.store import Store
 
@@ -41,7 +43,10 @@ def step_begin(replica: int) -> EventPriority:
 class Clock(Environment):
     """A SimPy environment whose time is whole nanoseconds.
 
+    What SimPy does for each event is done here, where it is compiled.
+
     Attributes:
+        now_ns: the time.
         num_watchers: processes that only watch the others. Each of them waits for one event.
         shared_stores: those below host memory that servers share, by their places in `stores` of
             their schedulers.
@@ -49,34 +54,56 @@ class Clock(Environment):
 
     def __init__(self) -> None:
         super().__init__(initial_time=0)
+        self.now_ns = 0
+        self._events = self._queue
+        self._num_scheduled = 0
         self.num_watchers = 0
         self.shared_stores: dict[int, Store] = {}
         # The latest end of a step: when, and the priority of its event.
-        self._step_end = (-1, 0)
+        self._step_end_ns, self._step_end_priority = -1, 0
 
     @property
-    def now_ns(self) -> int:
-        return int(self._now)
+    def now(self) -> int:
+        return self.now_ns
+
+    def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: SimTime = 0) -> None:
+        self._num_scheduled += 1
+        entry = (self.now_ns + delay, priority, self._num_scheduled, event)
+        heappush(self._events, entry)
+
+    def step(self) -> None:
+        if not self._events:
+            raise EmptySchedule
+        entry = heappop(self._events)
+        self.now_ns = int(entry[0])
+        event: Any = entry[3]
+        callbacks: list[Callable[[Event], None]] = event.callbacks
+        event.callbacks = None
+        for callback in callbacks:
+            callback(event)
+        if not (event._ok or hasattr(event, "_defused")):
+            error = event._value
+            raise type(error)(*error.args) from error
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is left to watch. A watcher asks this when its event happens."""
-        return len(self._queue) < self.num_watchers
+        return len(self._events) < self.num_watchers
 
     def note_step_end(self, priority: EventPriority) -> None:
         """A step has ended now; its server's step ends have this priority."""
-        self._step_end = self.now_ns, priority
+        self._step_end_ns, self._step_end_priority = self.now_ns, priority
 
     def is_past(self, priority: EventPriority) -> bool:
         """Whether what happens now follows a step end of this time, and of a later priority."""
-        return self._step_end > (self.now_ns, priority)
+        return (self._step_end_ns, self._step_end_priority) > (self.now_ns, priority)
 
     def skip_to(self, time_ns: int) -> bool:
         """Set the clock to `time_ns`; returns False, with no effect, if an event is due by then."""
         # As `peek`, without the exception that it needs for an empty queue.
-        if self._queue and self._queue[0][0] <= time_ns:
+        if self._events and self._events[0][0] <= time_ns:
             return False
-        self._now = time_ns
+        self.now_ns = time_ns
         return True
 
 
@@ -84,10 +111,11 @@ class TimedEvent(Event):
     """Happens `delay_ns` from now; `priority` orders events of the same time."""
 
     def __init__(self, env: Clock, delay_ns: int, priority: EventPriority) -> None:
-        super().__init__(env)
+        self.env = env
+        self.callbacks = []
         self._ok = True
         self._value: Any = None
-        env.schedule(self, priority=priority, delay=delay_ns)
+        env.schedule(self, priority, delay_ns)
 
     def give_way_to(self, other: "TimedEvent") -> None:
         """Let the processes that wait for this event wait for `other` instead."""

@@ -54,7 +54,7 @@ class LiveClock(Clock):
     @property
     def next_ns(self) -> int | None:
         """When the next event is due; None: there is none."""
-        return int(self._queue[0][0]) if self._queue else None
+        return int(self._events[0][0]) if self._events else None
 
 
 class LiveLog(SimulationLog):

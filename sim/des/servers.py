@@ -9,7 +9,8 @@ from sim.core.batch import ScriptedExecutor
 from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
-from sim.des.replicas.group import Group, GroupRank
+from sim.des.replicas.group import Group
+from sim.des.replicas.group_rank import GroupRank
 from sim.des.replicas.one_server import FrontEnd, Server
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.traffic import SimulationLog, Watcher

@@ -48,6 +48,8 @@ from sim.engine.records import (
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.scheduler import BaseScheduler
 
+_NONE: frozenset[str] = frozenset()
+
 
 class EngineCore(LiveRequests):
     """Takes requests in, decides batches, and returns a record of each request that has ended.
@@ -209,13 +211,14 @@ class EngineCore(LiveRequests):
             raise InvariantError(
                 f"a {batch.mode.name} batch ended, but the oldest launch is {launch.mode.name}"
             )
-        ended = frozenset(output.finished_rids)
+        ended = frozenset(output.finished_rids) if output.finished_rids else _NONE
         if self.ending:
             ended |= self._ending_in(launch)
         finishing = self._results.take(launch, output, ended, now_ns, records)
         if len(finishing) > 1:
             finishing = self.scheduler.in_order_of_end(finishing)
-        records.extend([self.finish(request, now_ns) for request in finishing])
+        for request in finishing:
+            records.append(self.finish(request, now_ns))
         self.role.result_taken(now_ns, records)
         return records
 

@@ -229,8 +229,10 @@ class LiveRequests:
     def _receive(self, requests: list[Request], now_ns: int) -> list[RequestRecord]:
         """Take in what has arrived, in order; returns records of requests that end by it."""
         late = self.scheduler.look_for_late(now_ns)
-        given_up, self.input_queue.given_up = self.input_queue.given_up, []
         over: list[RequestRecord] = []
+        if not (requests or late or self.input_queue.given_up):
+            return over
+        given_up, self.input_queue.given_up = self.input_queue.given_up, []
         for number, request in enumerate(requests):
             while given_up and given_up[0][0] <= number:
                 self.abort(given_up.pop(0)[1], over)

@@ -1,14 +1,12 @@
 """A request on a server: its state, its tokens, and the gaps between these; in every family."""
 
-from array import array
 from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
 from mypy_extensions import mypyc_attr
-from numpy.typing import NDArray
 
-from sim.core.arrays import Narrow, NarrowColumn, narrowed
+from sim.core.arrays import Int64, Narrow, NarrowColumn, narrowed
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import (
     NO_STREAM,
@@ -23,6 +21,7 @@ from sim.core.tokens import (
     place_key,
     prompt_part,
 )
+from sim.engine.token_runs import TokenRuns
 
 NEVER_NS = -1
 
@@ -305,16 +304,17 @@ class TokenClock:
     with the number of these requests, stands for all of them. A gap is measured for a single
     request only when it joins the batch, and when it gets a token outside the batch.
 
-    The gap `gap_ns[i]` occurred `count[i]` times; both int64. With `keeps_times`, which is set
-    before the first token, it ended at `at_ns[i]`. These are the latest gaps: `take` returns all.
+    Attributes:
+        keeps_times: note when each gap ended, too; set before the first token.
     """
 
     def __init__(self) -> None:
-        self.gap_ns = array("q")
-        self.count = array("q")
-        # When each gap ended; empty unless a log needs it.
-        self.at_ns = array("q")
         self.keeps_times = False
+        # The latest gaps: the single ones, how often each occurred, and when it ended; and others.
+        self._gap_ns: list[int] = []
+        self._count: list[int] = []
+        self._at_ns: list[int] = []
+        self._runs = TokenRuns()
         self._narrow: list[tuple[Narrow, ...]] = []
         self._num_ticking = 0
         self._last_tick_ns = 0
@@ -354,15 +354,13 @@ class TokenClock:
         self._joined.clear()
         self._last_tick_ns = now_ns
 
-    def tick_many(self, ends_ns: NDArray[np.int64]) -> None:
+    def tick_many(self, ends_ns: Int64) -> None:
         """`tick` at each time of `ends_ns`; int64, shape [num_steps]."""
         self.tick(int(ends_ns[0]))
         if self._num_ticking and len(ends_ns) > 1:
-            gaps_ns = ends_ns[1:] - ends_ns[:-1]
-            self.gap_ns.frombytes(gaps_ns.tobytes())
-            self.count.extend(array("q", (self._num_ticking,)) * len(gaps_ns))
-            if self.keeps_times:
-                self.at_ns.frombytes(ends_ns[1:].tobytes())
+            if len(self._gap_ns) + self._runs.num_gaps >= _GAPS_A_PIECE:
+                self._store()
+            self._runs.add(len(self._gap_ns), ends_ns, self._num_ticking)
         self._last_tick_ns = int(ends_ns[-1])
 
     def take(self) -> tuple[NarrowColumn, NarrowColumn, NarrowColumn | None]:
@@ -378,23 +376,25 @@ class TokenClock:
 
     def forget(self) -> None:
         self._narrow.clear()
-        self.gap_ns, self.count, self.at_ns = array("q"), array("q"), array("q")
+        self._begin_piece()
+
+    def _begin_piece(self) -> None:
+        self._gap_ns, self._count, self._at_ns, self._runs = [], [], [], TokenRuns()
 
     def _store(self) -> None:
         """Store the latest gaps in little memory."""
-        if self.gap_ns:
-            columns = [self.gap_ns, self.count]
+        if self._gap_ns or self._runs.num_gaps:
+            singles = [self._gap_ns, self._count]
             if self.keeps_times:
-                columns.append(self.at_ns)
-            self._narrow.append(
-                tuple([narrowed(np.array(column, dtype=np.int64)) for column in columns])
-            )
-            self.gap_ns, self.count, self.at_ns = array("q"), array("q"), array("q")
+                singles.append(self._at_ns)
+            columns = self._runs.among(singles)
+            self._narrow.append(tuple([narrowed(column) for column in columns]))
+            self._begin_piece()
 
     def _add(self, gap_ns: int, count: int, now_ns: int) -> None:
-        if len(self.gap_ns) >= _GAPS_A_PIECE:
+        if len(self._gap_ns) + self._runs.num_gaps >= _GAPS_A_PIECE:
             self._store()
-        self.gap_ns.append(gap_ns)
-        self.count.append(count)
+        self._gap_ns.append(gap_ns)
+        self._count.append(count)
         if self.keeps_times:
-            self.at_ns.append(now_ns)
+            self._at_ns.append(now_ns)

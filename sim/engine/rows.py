@@ -111,11 +111,11 @@ class RowClock(TokenClock):
         gaps_ns[:, 1] = ends_ns[1:] - ends_ns[:-1]
         counts[:, 0] = num_accepted[1:]
         occurs = counts > 0
-        self.gap_ns.frombytes(gaps_ns[occurs].tobytes())
-        self.count.frombytes(counts[occurs].tobytes())
+        self._gap_ns.extend(gaps_ns[occurs].tolist())
+        self._count.extend(counts[occurs].tolist())
         if self.keeps_times:
             at_ns = np.repeat(ends_ns[1:], 2).reshape(-1, 2)
-            self.at_ns.frombytes(at_ns[occurs].tobytes())
+            self._at_ns.extend(at_ns[occurs].tolist())
 
     def tick_rows(self, rows: Sequence[Request], ends_ns: Int64) -> None:
         """Each row got a token at each time; int64, shape [num_steps]."""

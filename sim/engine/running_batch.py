@@ -143,6 +143,12 @@ class RunningBatch(Lockstep, Generic[R]):
         self._longest_heap: list[_Length[R]] = []
         self._shortest_heap: list[_Length[R]] = []
         self._num_pushed = 0
+        # Of these rows: the demand before a step, and that step; the lengths of the longest and of
+        # the shortest row, as `seq_base`. None: not known.
+        self._demand: PageDemand | None = None
+        self._demand_begun = 0
+        self._longest: int | None = None
+        self._shortest: int | None = None
         self.rids = RowNames(self.requests)
         self._reserved = 0.0
         self._reserved_key: tuple[int, int, float, float] | None = None
@@ -155,18 +161,26 @@ class RunningBatch(Lockstep, Generic[R]):
     @property
     def max_seq_len(self) -> int:
         """Tokens in KV of the longest row; 0 without rows."""
-        heap = self._longest_heap
-        while heap and not self._is_in_batch(heap[0], -heap[0][0]):
-            heapq.heappop(heap)
-        return self.num_begun - heap[0][0] if heap else 0
+        if self._longest is None:
+            heap = self._longest_heap
+            while heap and not self._is_in_batch(heap[0], -heap[0][0]):
+                heapq.heappop(heap)
+            if not heap:
+                return 0
+            self._longest = -heap[0][0]
+        return self.num_begun + self._longest
 
     @property
     def min_seq_len(self) -> int:
         """Tokens in KV of the shortest row; 0 without rows."""
-        heap = self._shortest_heap
-        while heap and not self._is_in_batch(heap[0], heap[0][0]):
-            heapq.heappop(heap)
-        return self.num_begun + heap[0][0] if heap else 0
+        if self._shortest is None:
+            heap = self._shortest_heap
+            while heap and not self._is_in_batch(heap[0], heap[0][0]):
+                heapq.heappop(heap)
+            if not heap:
+                return 0
+            self._shortest = heap[0][0]
+        return self.num_begun + self._shortest
 
     # ---- composition ---------------------------------------------------------------------------
 
@@ -207,7 +221,7 @@ class RunningBatch(Lockstep, Generic[R]):
     def _set(self, requests: list[R], joining: Sequence[R] = ()) -> None:
         self.requests = requests
         self.rids = RowNames(requests)
-        self._reserved_key = None
+        self._reserved_key = self._demand = self._longest = self._shortest = None
         for request in joining:
             self.num_tokens += request.seq_len
             request.join(self)
@@ -264,8 +278,11 @@ class RunningBatch(Lockstep, Generic[R]):
         """The new pages that the next steps need. The batch must not be empty."""
         # The next step fills the pages of the rows of residue `first`, the one after it those of
         # residue `first` - 1, and so on, modulo the page size.
-        residues, first = self._num_rows_by_residue, -self.num_begun % self._page_size
-        return PageDemand(residues[first::-1] + residues[:first:-1], len(self.requests))
+        if self._demand is None or self._demand_begun != self.num_begun:
+            residues, first = self._num_rows_by_residue, -self.num_begun % self._page_size
+            cycle = residues[first::-1] + residues[:first:-1]
+            self._demand, self._demand_begun = PageDemand(cycle, len(self.requests)), self.num_begun
+        return self._demand
 
     def begin_steps(self, num_steps: int = 1) -> None:
         self.num_begun += num_steps

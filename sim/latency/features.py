@@ -104,10 +104,14 @@ class StepFeatures:
     def in_group(self, num_tokens: int, max_rank_tokens: int, *, prefills: bool) -> "StepFeatures":
         """The same step of a rank, with what the rank must know of the others."""
         step = self.copy()
-        step.num_group_tokens = num_tokens
-        step.max_rank_tokens = max_rank_tokens
-        step.group_prefills = prefills
+        step.join_group(num_tokens, max_rank_tokens, prefills=prefills)
         return step
+
+    def join_group(self, num_tokens: int, max_rank_tokens: int, *, prefills: bool) -> None:
+        """Note what the rank of this step must know of the others."""
+        self.num_group_tokens = num_tokens
+        self.max_rank_tokens = max_rank_tokens
+        self.group_prefills = prefills
 
     def with_single_tokens_as_decodes(self) -> "StepFeatures":
         """The same step with its prefill rows counted as decode rows, if each has one new token.
@@ -212,11 +216,15 @@ class StepFeatures:
 
 
 def step_features(batch: Batch) -> StepFeatures:
-    rows = tuple([(row.prefix_len, row.extend_len) for row in batch.prefill])
-    num_loaded = sum([row.load_tokens for row in batch.prefill])
+    prefill_rows: tuple[tuple[int, int], ...] = ()
+    num_loaded = 0.0
+    if batch.prefill:
+        prefill_rows = tuple([(row.prefix_len, row.extend_len) for row in batch.prefill])
+        for row in batch.prefill:
+            num_loaded += row.load_tokens
     return _features(
         batch.mode,
-        rows,
+        prefill_rows,
         num_loaded,
         (
             len(batch.decode_rids),
@@ -224,7 +232,7 @@ def step_features(batch: Batch) -> StepFeatures:
             batch.min_decode_context_tokens,
         ),
         batch.num_context_tokens,
-        sum(batch.drafts),
+        sum(batch.drafts) if batch.drafts else 0,
     )
 
 

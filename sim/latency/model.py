@@ -164,18 +164,23 @@ class StepLatency:
         """Nothing changes."""
 
 
-# The longest array asked for so far, by the time that it repeats. Shorter ones are parts of it.
-_equal_ns: dict[int, Int64] = {}
+# By the time that they repeat: the longest array asked for so far, and the part of it that was
+# asked for last. The ranks of a group ask for equal ones.
+_equal_ns: dict[int, tuple[Int64, Int64]] = {}
 
 
 def equal_ns(time_ns: int, num_steps: int) -> Int64:
     """The same time for each of many steps: read-only, shape [num_steps]."""
-    times = _equal_ns.get(time_ns)
-    if times is None or len(times) < num_steps:
+    known = _equal_ns.get(time_ns)
+    if known is not None and len(known[1]) == num_steps:
+        return known[1]
+    if known is None or len(known[0]) < num_steps:
         times = np.full(max(num_steps, 256), time_ns, dtype=np.int64)
         times.flags.writeable = False
-        _equal_ns[time_ns] = times
-    return times[:num_steps]
+    else:
+        times = known[0]
+    _equal_ns[time_ns] = times, times[:num_steps]
+    return _equal_ns[time_ns][1]
 
 
 @runtime_checkable
@@ -192,6 +197,18 @@ class Launching(Protocol):
         that `decode_run_ns` answers together have one launch time.
         """
         ...
+
+
+@runtime_checkable
+class Growing(Protocol):
+    """A latency model whose decode steps take no less time with more rows, or with more context.
+
+    Attributes:
+        growth_terms: all that times depend on beside rows and context: models in which they are
+            equal give equal decode steps equal times.
+    """
+
+    growth_terms: tuple[float, ...]
 
 
 # Of a server, or of each rank of a group.
@@ -219,6 +236,11 @@ class Ranged(Protocol):
 def launching(model: LatencyModel) -> Launching | None:
     """The model, if it knows launch times. All launch times of other models are 0."""
     return model if isinstance(model, Launching) else None
+
+
+def growing(model: LatencyModel) -> Growing | None:
+    """The model, if its times are known to grow with rows and context."""
+    return model if isinstance(model, Growing) else None
 
 
 def latency_source(model: LatencyModel) -> str | None:

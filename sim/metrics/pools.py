@@ -13,13 +13,13 @@ from sim.metrics.latencies import finished_mask, statistics
 from sim.metrics.rates import RunRates, duration_s, occupancy_metrics, ratio
 from sim.metrics.registry import PHASES, POOL_METRICS
 from sim.metrics.series import (
-    SingleSteps,
     StepSeries,
+    Work,
     added,
     between,
     occupancy,
-    single_steps,
     tokens_per_s,
+    work_around,
 )
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
 from sim.runlog.servers import HELD, FleetLog, HandoverColumns, LoggedPool
@@ -186,11 +186,11 @@ def pool_metrics(log: RunLog, rates: RunRates) -> dict[str, Any]:
     """
     if not log.pools:
         return {}
-    work = single_steps(log)
+    work = work_around(log, span_of(log) or ())
     return {"pools": {pool.name: _metrics(log, rates, pool, work) for pool in log.pools}}
 
 
-def _metrics(log: RunLog, rates: RunRates, pool: LoggedPool, work: SingleSteps) -> Group:
+def _metrics(log: RunLog, rates: RunRates, pool: LoggedPool, work: Work) -> Group:
     measured = log.measured()
     steps = measured.steps.rows(pool.mask(measured.steps.replica))
     of_pool: Group = {
@@ -210,17 +210,16 @@ def _metrics(log: RunLog, rates: RunRates, pool: LoggedPool, work: SingleSteps) 
     return {**facts, **of_pool, **of_requests}
 
 
-def _over_time(log: RunLog, work: SingleSteps, pool: LoggedPool) -> Group:
+def _over_time(log: RunLog, work: Work, pool: LoggedPool) -> Group:
     """Means over the window, or else over the time from the first arrival to the last finish."""
     span_ns = span_of(log)
     if span_ns is None:
         return {}
     edges_ns = np.array(span_ns, dtype=np.float64)
     waiting, running = (float(each.means(edges_ns)[0]) for each in sizes_of_pool(log, pool))
-    device_ns = work.t_end_ns - work.t_start_ns
     num_computing, computed_per_s, decoded_per_s = (
         float(tokens_per_s(work, amount, edges_ns)[0])
-        for amount in (device_ns, work.num_prefill_tokens, work.num_decode_tokens)
+        for amount in (work.device_ns, work.num_prefill_tokens, work.num_decode_tokens)
     )
     num_places = mean_servers(log, pool, *span_ns) * pool.micro_batches
     return {

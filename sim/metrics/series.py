@@ -13,51 +13,60 @@ from sim.core.units import NS_PER_S
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
 
 
-class SingleSteps(NamedTuple):
-    """Steps one by one, in order of launch within a server; arrays of shape [num_steps].
+class Work(NamedTuple):
+    """What servers computed, in order of launch: single steps, or runs of them; [num_parts].
 
-    Attributes:
-        replica: as in `StepColumns`.
-        t_start_ns, t_end_ns: when the device began and ended it.
-        num_prefill_tokens, num_decode_tokens: what it computed.
+    `device_ns` and the numbers of tokens are those of all steps of a part.
     """
 
     replica: Int64
     t_start_ns: Int64
     t_end_ns: Int64
+    device_ns: Int64
     num_prefill_tokens: Int64
     num_decode_tokens: Int64
 
-    def where(self, mask: Bools) -> "SingleSteps":
-        return SingleSteps(*(column[mask] for column in self))
+    def where(self, mask: Bools) -> "Work":
+        return Work(*(column[mask] for column in self))
 
 
-def single_steps(log: RunLog) -> SingleSteps:
-    """The steps of a log that has `further` times, or no fast-forwarded steps."""
-    steps = log.steps
-    num_steps = steps.num_steps
-    last = np.cumsum(num_steps) - 1
-    first = last - num_steps + 1
-    is_further = np.ones(int(num_steps.sum()), dtype=np.bool_)
-    is_further[first] = False
-    waited_ns, device_ns = np.zeros((2, len(is_further)), dtype=np.int64)
-    if log.further is not None:
-        waited_ns[is_further] = log.further.waited_ns.widened()
-        device_ns[is_further] = log.further.device_ns.widened()
-    # Counted back from the end of each row, which is known.
-    passed_ns = np.cumsum(waited_ns + device_ns)
-    t_end_ns = passed_ns + np.repeat(steps.t_end_ns - passed_ns[last], num_steps)
-    t_start_ns = t_end_ns - device_ns
-    t_start_ns[first] = steps.t_start_ns
-    num_prefill_tokens = np.zeros_like(t_end_ns)
-    num_prefill_tokens[first] = steps.num_prefill_tokens
-    return SingleSteps(
-        np.repeat(steps.replica, num_steps),
-        t_start_ns,
-        t_end_ns,
-        num_prefill_tokens,
-        np.repeat(steps.num_decode_rows, num_steps),
+def work_around(log: RunLog, times_ns: Iterable[int]) -> Work:
+    """The rows of a log that has `further` times, or no fast-forwarded steps.
+
+    A row within which one of these times lies is taken step by step. There are few of them: one for
+    each time and server.
+    """
+    steps, num_steps = log.steps, log.steps.num_steps
+    t_start_ns, t_end_ns = steps.t_start_ns, steps.t_end_ns
+    is_split = np.zeros(len(num_steps), dtype=np.bool_)
+    for time_ns in times_ns:
+        is_split |= (t_start_ns <= time_ns) & (time_ns <= t_end_ns)
+    is_split &= num_steps > 1
+    row = np.repeat(np.arange(len(num_steps)), np.where(is_split, num_steps, 1))
+    work = Work(
+        steps.replica[row],
+        t_start_ns[row],
+        t_end_ns[row],
+        steps.device_ns[row],
+        steps.num_prefill_tokens[row],
+        (steps.num_decode_rows * num_steps)[row],
     )
+    if log.further is None or not is_split.any():
+        return work
+    waited_ns, device_ns = (column.widened() for column in log.further)
+    first_further = np.cumsum(num_steps - 1) - num_steps + 1
+    for number in np.flatnonzero(is_split):
+        first = int(np.searchsorted(row, number))
+        stop, begin = first + int(num_steps[number]), int(first_further[number])
+        part, further = slice(first + 1, stop), slice(begin, begin + stop - first - 1)
+        # Counted back from the end of the row, which is known.
+        left_ns = np.cumsum((waited_ns + device_ns)[further][::-1])[::-1]
+        work.t_end_ns[first : stop - 1] -= left_ns
+        work.t_start_ns[part] = work.t_end_ns[part] - device_ns[further]
+        work.device_ns[first:stop] = work.t_end_ns[first:stop] - work.t_start_ns[first:stop]
+        work.num_prefill_tokens[part] = 0
+        work.num_decode_tokens[first:stop] = steps.num_decode_rows[number]
+    return work
 
 
 MAX_POINTS = 2_000
@@ -168,7 +177,7 @@ def added(parts: Iterable[StepSeries]) -> StepSeries:
     return _merged([part.t_ns for part in parts], changes)
 
 
-def tokens_per_s(steps: StepColumns | SingleSteps, num_tokens: Int64, edges_ns: Float64) -> Float64:
+def tokens_per_s(steps: StepColumns | Work, num_tokens: Int64, edges_ns: Float64) -> Float64:
     """Tokens per second between the edges. A row's tokens are spread evenly over its duration."""
     total = np.zeros(len(edges_ns))
     for replica in np.unique(steps.replica):

@@ -1,13 +1,12 @@
 """Builds a RunLog during a simulation: appends rows of numbers, and makes columns at the end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.arrays import Int64, Narrow, NarrowColumn, narrowed
+from sim.core.arrays import Int64
 from sim.core.batch import Batch
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec, Status
@@ -15,6 +14,7 @@ from sim.core.units import MAX_TIME_NS
 from sim.engine.decode_run import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.request import TokenClock
+from sim.runlog.buffers import FurtherBuffer, RowBuffer
 from sim.runlog.columns import (
     NOT_YET_NS,
     FurtherTimes,
@@ -25,52 +25,7 @@ from sim.runlog.columns import (
 )
 from sim.runlog.servers import HandoverColumns
 
-# Rows that are packed together; unpacked, they take a few megabytes at most.
-_ROWS_A_PACK = 1 << 14
 BEYOND_CLOCK = "the run takes more than 146 simulated years, beyond which there are no times"
-
-
-class RowBuffer:
-    """Rows of `num_columns` int64 numbers, in little memory.
-
-    Every 16,384 rows are packed: each column is stored in the smallest integer type that holds
-    its numbers.
-    """
-
-    def __init__(self, num_columns: int) -> None:
-        self._num_columns = num_columns
-        row = Struct(f"={num_columns}q")
-        self._row_bytes = row.pack
-        self._rows = bytearray()
-        self._bytes_a_pack = _ROWS_A_PACK * row.size
-        self._packs: list[list[Narrow]] = [[] for _ in range(num_columns)]
-
-    def append(self, row: tuple[int, ...]) -> None:
-        """Add a row of `num_columns` numbers."""
-        self._rows += self._row_bytes(*row)
-        if len(self._rows) >= self._bytes_a_pack:
-            self._pack()
-
-    def extend(self, *columns: Int64) -> None:
-        """Add rows: `num_columns` arrays of one length."""
-        self._rows += np.column_stack(columns).tobytes()
-        if len(self._rows) >= self._bytes_a_pack:
-            self._pack()
-
-    def take_columns(self) -> Iterator[NarrowColumn]:
-        """Yield the columns in order, each of shape [rows], and drop them from the buffer."""
-        self._pack()
-        for packs in self._packs:
-            column = NarrowColumn(packs)
-            packs.clear()
-            yield column
-
-    def _pack(self) -> None:
-        table = np.frombuffer(bytes(self._rows), dtype=np.int64).reshape(-1, self._num_columns)
-        self._rows.clear()
-        if len(table):
-            for packs, column in zip(self._packs, table.T, strict=True):
-                packs.append(narrowed(column))
 
 
 class FurtherSteps:
@@ -80,6 +35,7 @@ class FurtherSteps:
         decided_ns: when each step was decided; shape [num_steps].
         starts_ns, ends_ns: device start and end of each step; shape [num_steps].
         host_ns: host time of each step; shape [num_steps].
+        total_device_ns, total_host_ns: of all steps.
         launch_ns: how long the host launches the kernels of each step; 0: they replay a graph.
         run: the rows' context, and the effect of the steps on the pool and the new-token ratio.
         state: the server's state before these steps. Under overlap it may differ from the state
@@ -90,11 +46,13 @@ class FurtherSteps:
     def __init__(
         self,
         times_ns: tuple[Int64, Int64, Int64, Int64],
+        sums_ns: tuple[int, int],
         launch_ns: int,
         run: DecodeRun,
         state: StepState,
     ) -> None:
         self.decided_ns, self.starts_ns, self.ends_ns, self.host_ns = times_ns
+        self.total_device_ns, self.total_host_ns = sums_ns
         self.launch_ns = launch_ns
         self.run = run
         self.state = state
@@ -182,7 +140,7 @@ class RunLogBuilder:
         self._over = RowBuffer(1 + len(_KNOWN_AT_LAST))
         self._steps = RowBuffer(len(StepColumns.__slots__))
         self._handovers: RowBuffer | None = None
-        self._further: RowBuffer | None = None
+        self._further: FurtherBuffer | None = None
         # What routers predict of requests that have not been submitted yet, and of others.
         self._predicted: dict[str, int] = {}
         self._predictions: RowBuffer | None = None
@@ -194,7 +152,7 @@ class RunLogBuilder:
 
     def keep_further_times(self) -> None:
         """Note the time of each fast-forwarded step; called before the first one."""
-        self._further = RowBuffer(len(FurtherTimes._fields))
+        self._further = FurtherBuffer()
 
     def predicted(self, rid: str, cached_tokens: int) -> None:
         """A router believes that so much of a request is cached where it is submitted next."""
@@ -241,14 +199,12 @@ class RunLogBuilder:
             self._append(_first_row(run))
         self._append(_further_row(run, further, with_first=is_one))
         if self._further is not None:
-            ends_ns = np.concatenate(([run.first_end_ns], further.ends_ns))
-            waited_ns, device_ns = (
-                further.starts_ns - ends_ns[:-1],
-                further.ends_ns - further.starts_ns,
-            )
-            # Of a row's first step the row itself has the time.
-            begin = 0 if is_one else 1
-            self._further.extend(waited_ns[begin:], device_ns[begin:])
+            starts_ns, ends_ns = further.starts_ns, further.ends_ns
+            if is_one:
+                self._further.append(run.first_end_ns, starts_ns, ends_ns)
+            else:
+                # Of a row's first step the row itself has the time.
+                self._further.append(int(ends_ns[0]), starts_ns[1:], ends_ns[1:])
 
     def _append(self, row: tuple[int, ...]) -> None:
         self._steps.append(row)
@@ -269,7 +225,7 @@ class RunLogBuilder:
             token_gaps=token_gaps,
             meta=dict(meta),
             handovers=self._handover_columns(),
-            further=None if self._further is None else FurtherTimes(*self._further.take_columns()),
+            further=None if self._further is None else FurtherTimes(*self._further.take()),
             predicted_tokens=self._predicted_tokens(),
         )
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.runlog.builder import RowBuffer
+from sim.runlog.buffers import FurtherBuffer, RowBuffer
 
 NUMBERS = st.one_of(
     st.integers(-200, 200), st.integers(-(2**40), 2**40), st.sampled_from([0, 2**63 - 1, -(2**63)])
@@ -36,3 +36,20 @@ def test_many_rows_keep_their_order():
 def test_no_rows_make_empty_columns():
     """A run without steps has tables all the same."""
     assert [len(column) for column in RowBuffer(2).take_columns()] == [0, 0]
+
+
+def test_times_of_further_steps_are_differences():
+    """Of each run the first wait begins where the step before it has ended, in every pack."""
+    rng = np.random.default_rng(1)
+    buffer = FurtherBuffer()
+    waited, device = [], []
+    for _ in range(300):
+        times = rng.integers(0, 10**6, (2, rng.integers(0, 200)))
+        before = int(rng.integers(0, 10**9))
+        ends = before + times.sum(axis=0).cumsum()
+        buffer.append(before, ends - times[1], ends)
+        waited += times[0].tolist()
+        device += times[1].tolist()
+    columns = [column.widened().tolist() for column in buffer.take()]
+    assert len(waited) > 1 << 14
+    assert columns == [waited, device]

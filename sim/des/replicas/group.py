@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.batch import Batch, ForwardMode, ScriptedExecutor
+from sim.core.batch import Batch, ForwardMode
 from sim.des.clock import Clock
+from sim.des.replicas.group_rank import GroupRank, slowest_run
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.replicas.timeline import Stages, UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
@@ -20,39 +21,15 @@ from sim.engine.core import EngineCore
 from sim.engine.parts import MANY_STEPS
 from sim.engine.ranks import Meeting, RankRules
 from sim.engine.records import StepState
+from sim.engine.scheduler import NEVER_AGES_NS
 from sim.latency.features import StepFeatures, step_features
-from sim.latency.model import LatencyModel, launching
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
 _NO_WORK = Batch(ForwardMode.DECODE, (), (), 0, 0)
+_NO_STATE = StepState(0, 0, 0, 0, 0, 0, False, 0.0, None, (), (), (), None)
 # What a rank has of a step, and how long its device computes that.
 _Part = tuple[StepFeatures, int]
-
-
-class GroupRank:
-    """One rank of a group.
-
-    Attributes:
-        number: of the rank, over all replicas.
-        engine, executor, latency: its own.
-        features: of its last step, and under fast-forward of the first of the steps after that;
-            None: it runs along.
-    """
-
-    def __init__(
-        self, number: int, engine: EngineCore, executor: ScriptedExecutor, latency: LatencyModel
-    ) -> None:
-        self.number = number
-        self.engine = engine
-        self.executor = executor
-        self.latency = latency
-        self._launching = launching(latency)
-        self.features: StepFeatures | None = None
-
-    def launch_ns(self, step: StepFeatures) -> int:
-        """How long the rank's host launches the kernels of this step."""
-        return 0 if self._launching is None else self._launching.launch_ns(step)
 
 
 class GroupRun(StepRun):
@@ -75,7 +52,7 @@ class Group(Replica):
         env: Clock,
         number: int,
         *,
-        ranks: Sequence[GroupRank],
+        ranks: list[GroupRank],
         rules: RankRules,
         reports: SimulationLog,
         options: ServerOptions,
@@ -148,6 +125,7 @@ class Group(Replica):
         device_free_ns = max(device_free_ns, self._idled_ns)
         batches: list[Batch | None] = []
         states: list[StepState | None] = []
+        runs = False
         for rank in self._ranks:
             rank.engine.scheduler.device_free_ns = device_free_ns
         for decided in self._meeting.decide(now_ns, in_flight=self._num_in_flight > 0):
@@ -156,7 +134,8 @@ class Group(Replica):
                 self._reports.over(decided.over, now_ns)
             batches.append(decided.batch)
             states.append(decided.state)
-        if any(batch is not None for batch in batches):
+            runs = runs or decided.batch is not None
+        if runs:
             step = self._launch(batches, states, device_free_ns)
             self._has_work_in_flight = True
         elif self._num_in_flight:
@@ -206,27 +185,31 @@ class Group(Replica):
 
     def _launch(
         self,
-        batches: Sequence[Batch | None],
-        states: Sequence[StepState | None],
+        batches: list[Batch | None],
+        states: list[StepState | None],
         device_free_ns: int,
     ) -> GroupRun:
-        features = [None if batch is None else step_features(batch) for batch in batches]
-        num_tokens = [
-            self._rules.idle_tokens if step is None else step.num_tokens for step in features
-        ]
-        prefills = any(step is not None and step.num_prefill_rows for step in features)
+        num_tokens = most = 0
+        prefills = False
+        for number, batch in enumerate(batches):
+            step = self._ranks[number].features = None if batch is None else step_features(batch)
+            num_new = self._rules.idle_tokens
+            if step is not None:
+                num_new = step.num_tokens
+                prefills = prefills or step.num_prefill_rows > 0
+            num_tokens += num_new
+            most = max(most, num_new)
         parts: list[_Part] = []
         launch_ns = host_ns = 0
-        for rank, step in zip(self._ranks, features, strict=True):
-            rank.features = None
+        for rank in self._ranks:
+            step = rank.features
             if step is not None:
-                known = step.in_group(sum(num_tokens), max(num_tokens), prefills=prefills)
-                time = rank.latency.step_ns(known)
-                launch_ns = max(launch_ns, rank.launch_ns(known))
-                rank.latency.consume(known, 1)
-                parts.append((known, time.device_ns))
+                step.join_group(num_tokens, most, prefills=prefills)
+                time = rank.latency.step_ns(step)
+                launch_ns = max(launch_ns, rank.launch_ns(step))
+                rank.latency.consume(step, 1)
+                parts.append((step, time.device_ns))
                 host_ns = max(host_ns, time.host_ns)
-                rank.features = known
         host_ns += self._waited_ns
         return self._run(batches, states, parts, (host_ns, launch_ns), device_free_ns)
 
@@ -236,19 +219,18 @@ class Group(Replica):
         num_ranks = len(self._ranks)
         features = StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, rows, rows)
         known = features.in_group(rows * num_ranks, rows, prefills=False)
-        nothing: list[None] = [None] * num_ranks
         for rank in self._ranks:
             rank.features = None
         first = self._ranks[0]
         time, launch_ns = first.latency.step_ns(known), first.launch_ns(known)
         part = (known, time.device_ns)
         of_host_ns = time.host_ns + self._waited_ns, launch_ns
-        return self._run(nothing, nothing, [part], of_host_ns, device_free_ns)
+        return self._run([None] * num_ranks, [None] * num_ranks, [part], of_host_ns, device_free_ns)
 
     def _run(
         self,
-        batches: Sequence[Batch | None],
-        states: Sequence[StepState | None],
+        batches: list[Batch | None],
+        states: list[StepState | None],
         parts: Sequence[_Part],
         of_host_ns: tuple[int, int],
         device_free_ns: int,
@@ -260,8 +242,9 @@ class Group(Replica):
         decided_ns, (host_ns, launch_ns) = self.env.now_ns, of_host_ns
         ready_ns = decided_ns + host_ns
         if self._stages is None:
-            start_ns = max(ready_ns, device_free_ns)
-            device_ns = max([device_ns for _, device_ns in parts])
+            start_ns, device_ns = max(ready_ns, device_free_ns), 0
+            for _, of_rank_ns in parts:
+                device_ns = max(device_ns, of_rank_ns)
             end_ns = max(start_ns + device_ns, ready_ns + launch_ns)
         else:
             launched = [batch for batch in batches if batch is not None]
@@ -269,7 +252,7 @@ class Group(Replica):
         group_run = GroupRun(
             0,
             _NO_WORK,
-            self._ranks[0].engine.state(),
+            _NO_STATE,
             decided_ns=decided_ns,
             host_ns=host_ns,
             start_ns=start_ns,
@@ -277,9 +260,9 @@ class Group(Replica):
             launch_ns=launch_ns,
         )
         group_run.of_rank = []
-        for rank, batch, state in zip(self._ranks, batches, states, strict=True):
+        for number, rank in enumerate(self._ranks):
             rank.engine.role.step_ends(end_ns)
-            run = None
+            run, batch, state = None, batches[number], states[number]
             if batch is not None and state is not None:
                 run = StepRun(
                     rank.number,
@@ -309,8 +292,9 @@ class Group(Replica):
                 self._reports.stepped(run)
                 output = rank.executor.execute(run.batch)
                 records = rank.engine.end_step(run.batch, output, now_ns)
-                self._rules.ended(index, [record.spec.rid for record in records])
-                self._reports.over(records, now_ns)
+                if records:
+                    self._rules.ended(index, [record.spec.rid for record in records])
+                    self._reports.over(records, now_ns)
         self._rules.processed(now_ns, step.num_steps)
         if self._check is not None:
             for rank in self._ranks:
@@ -323,24 +307,18 @@ class Group(Replica):
         num_steps = self._horizon(step)
         if num_steps <= 0:
             return None
-        device_ns = host_ns = np.zeros(num_steps, dtype=np.int64)
-        launch_ns = 0
-        for rank, run in zip(self._ranks, step.of_rank, strict=True):
-            if run is None or rank.features is None:
-                continue
-            first = rank.features = rank.features.next_decode()
-            times = rank.latency.decode_run_ns(first, num_steps)
-            launch_ns = max(launch_ns, rank.launch_ns(first))
-            num_steps = min(num_steps, len(times[0]))
-            device_ns = np.maximum(device_ns[:num_steps], times[0][:num_steps])
-            host_ns = np.maximum(host_ns[:num_steps], times[1][:num_steps])
-        both = (device_ns, host_ns)
+        launch_ns, next_aging_ns = 0, NEVER_AGES_NS
+        for rank in self._ranks:
+            next_aging_ns = min(next_aging_ns, rank.engine.next_aging_ns)
+            if rank.features is not None:
+                rank.features = rank.features.next_decode()
+                launch_ns = max(launch_ns, rank.launch_ns(rank.features))
+        times = slowest_run(self._ranks, num_steps)
         steps = upcoming_steps(
-            next_decision_ns, step.end_ns, both, launch_ns, overlaps=self._overlaps
+            next_decision_ns, step.end_ns, times, launch_ns, overlaps=self._overlaps
         )
         if steps is None:
             return None
-        next_aging_ns = min([rank.engine.next_aging_ns for rank in self._ranks])
         steps_left = steps.decided_before(next_aging_ns)
         if steps_left is not None:
             steps_left = self._before_events(steps_left)
@@ -354,8 +332,8 @@ class Group(Replica):
             # They would wait before the result that comes first, of which ranks may tell others.
             return 0
         num_steps, num_decoding = MANY_STEPS, 0
-        for rank, run in zip(self._ranks, step.of_rank, strict=True):
-            if run is None:
+        for index, rank in enumerate(self._ranks):
+            if step.of_rank[index] is None:
                 horizon = rank.engine.idle_horizon()
             else:
                 num_decoding += 1
@@ -371,8 +349,10 @@ class Group(Replica):
         assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
         steps = steps.first(num_steps)
         self._rules.passed(steps.known_ns)
-        for rank, run in zip(self._ranks, step.of_rank, strict=True):
-            rank.engine.role.step_ends(int(steps.ends_ns[-1]))
+        end_ns = int(steps.ends_ns[-1])
+        for index, rank in enumerate(self._ranks):
+            run = step.of_rank[index]
+            rank.engine.role.step_ends(end_ns)
             if run is None or rank.features is None:
                 rank.engine.input_queue.pass_decisions(num_steps)
                 continue

@@ -22,6 +22,35 @@ from sim.latency.model import LatencyModel
 from sim.latency.wrappers import StagedLatency
 from sim.runlog.builder import FurtherSteps
 
+# Of shorter arrays Python has the sum of a list, and its maximum, before numpy has begun.
+_MANY = 64
+
+
+def _sum(times_ns: Int64) -> int:
+    if len(times_ns) < _MANY:
+        return sum(times_ns.tolist())
+    return int(np.add.reduce(times_ns))
+
+
+def _longest(times_ns: Int64) -> int:
+    if len(times_ns) < _MANY:
+        longest_ns: int = max(times_ns.tolist())
+        return longest_ns
+    return int(np.maximum.reduce(times_ns))
+
+
+# Device time and host time of each of many steps; int64 ns, shape [num_steps] each.
+StepTimes = tuple[Int64, Int64]
+
+
+def slower_of(one: StepTimes, other: StepTimes) -> StepTimes:
+    """The times of the slower of two ranks in each step that both know."""
+    num_steps = min(len(one[0]), len(other[0]))
+    device_ns = np.maximum(one[0][:num_steps], other[0][:num_steps])
+    if one[1] is other[1]:
+        return device_ns, one[1]
+    return device_ns, np.maximum(one[1][:num_steps], other[1][:num_steps])
+
 
 class UpcomingSteps:
     """The times of the decode steps that follow the one in flight; int64 ns.
@@ -49,6 +78,14 @@ class UpcomingSteps:
         self.host_ns: Final = host_ns
         self.known_ns: Final = known_ns
         self.launch_ns: Final = launch_ns
+        self._sums_ns: tuple[int, int] | None = None
+
+    @property
+    def sums_ns(self) -> tuple[int, int]:
+        """Device time and host time of all steps."""
+        if self._sums_ns is None:
+            self._sums_ns = _sum(self.ends_ns - self.starts_ns), _sum(self.host_ns)
+        return self._sums_ns
 
     @property
     def num_steps(self) -> int:
@@ -69,7 +106,7 @@ class UpcomingSteps:
     def logged(self, run: DecodeRun, state: StepState) -> FurtherSteps:
         """The steps as the run log has them; see there for `run` and `state`."""
         times = (self.decided_ns[:-1], self.starts_ns, self.ends_ns, self.host_ns)
-        return FurtherSteps(times, self.launch_ns, run, state)
+        return FurtherSteps(times, self.sums_ns, self.launch_ns, run, state)
 
     def decided_before(self, time_ns: int) -> "UpcomingSteps | None":
         return self._before(self.decided_ns[:-1], time_ns)
@@ -89,7 +126,7 @@ class UpcomingSteps:
 
 
 def upcoming_steps(
-    decided_ns: int, end_ns: int, times: tuple[Int64, Int64], launch_ns: int, *, overlaps: bool
+    decided_ns: int, end_ns: int, times: StepTimes, launch_ns: int, *, overlaps: bool
 ) -> UpcomingSteps | None:
     """The times of the decode steps that follow the one in flight.
 
@@ -101,8 +138,7 @@ def upcoming_steps(
         Those that certainly end by `MAX_TIME_NS`, the latest time of the clock; None: none does.
     """
     device_ns, host_ns = times
-    # `np.maximum.reduce` takes half the time of `max()` on short arrays.
-    longest_ns = int(np.maximum.reduce(device_ns)) + int(np.maximum.reduce(host_ns)) + launch_ns
+    longest_ns = _longest(device_ns) + _longest(host_ns) + launch_ns
     if end_ns + longest_ns * len(device_ns) > MAX_TIME_NS:
         num_steps = (MAX_TIME_NS - end_ns) // longest_ns
         if num_steps <= 0:
@@ -141,7 +177,7 @@ def overlapped_steps(
     starts = decided[1:]
     starts[0] = max(decided_ns + int(host_ns[0]), end_ns)
     np.maximum(host_ns[1:], device_ns[:-1], out=starts[1:])
-    starts.cumsum(out=starts)
+    np.add.accumulate(starts, out=starts)
     return UpcomingSteps(decided, starts, starts + device_ns, host_ns, starts, 0)
 
 

@@ -50,7 +50,8 @@ class SchedulePolicy(Protocol):
             ordered; None: no limit.
         defers_shared_prefixes: `QueueView.deferred` names the requests that share a prefix with an
             earlier waiting request and whose prefix is not cached yet.
-        keeps_order: `order` never changes the queue, so it need not be called.
+        keeps_order: `order` never changes the queue, so it need not be called; nor does the policy
+            limit chunks.
         cuts_while_chunked: while one prompt is prefilled chunk by chunk, a second prompt may be
             admitted in part, with the tokens that the first one leaves in the step.
         keeper: says which requests' KV is kept when they have ended; None: nobody does.

@@ -75,6 +75,8 @@ class DecodeInterval:
 
     def launched(self, mode: ForwardMode) -> None:
         """A step of this mode was launched, here or on another rank of the group."""
+        if not self._num_steps:
+            return
         counts = mode is ForwardMode.EXTEND or (self._after_mixed and mode is ForwardMode.MIXED)
         if counts:
             self._num_left = self._num_steps

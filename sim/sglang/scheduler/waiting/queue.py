@@ -191,6 +191,8 @@ class WaitingQueue:
 
     def chunk_limit(self, chunked: SglangRequest, chunk_tokens: int) -> int | None:
         """The longest next chunk of the chunked request, in tokens; None: no limit."""
+        if self._keeps_order:
+            return None
         room = ChunkRoom(chunk_tokens, self._kv.page_size)
         return self._policy.chunk_limit(chunked, self.requests, room)
 
