@@ -14,7 +14,7 @@ from sim.commands.running.simulate import simulate_built, summary_with_confidenc
 from sim.core.arrays import Int64
 from sim.des.servers import RunOptions
 from sim.report.summary_text import summary_text
-from sim.runlog.builder import RowBuffer
+from sim.runlog.buffers import RowBuffer
 from sim.runlog.columns import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
