@@ -82,8 +82,9 @@ class Clock(Environment):
         for callback in callbacks:
             callback(event)
         if not (event._ok or hasattr(event, "_defused")):
-            error = event._value
-            raise type(error)(*error.args) from error
+            # SimPy raises a copy, which does not know its key.
+            error: BaseException = event._value
+            raise error
 
     @property
     def is_idle(self) -> bool:

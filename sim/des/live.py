@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
 from sim.des.deployment import Deployment
@@ -162,12 +161,7 @@ class LiveServers:
         env = self._env
         env.until_ns = max(until_ns, env.until_ns)
         while (next_ns := env.next_ns) is not None and next_ns <= env.until_ns:
-            try:
-                env.step()
-            except InputError as copy:
-                # SimPy raises a copy, which does not know its key any more.
-                original = copy.__cause__
-                raise original if isinstance(original, InputError) else copy from None
+            env.step()
             self._tell()
         env.skip_to(env.until_ns)
 

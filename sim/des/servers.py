@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.batch import ScriptedExecutor
-from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
 from sim.des.replicas.group import Group
@@ -77,20 +76,9 @@ class Made(NamedTuple):
 
 
 def run_to_end(env: Clock) -> None:
-    """Let everything happen that is to come.
-
-    SimPy raises a copy of an error, which does not know its key any more.
-    """
-    original: InputError | None = None
-    try:
-        with rare_collections():
-            env.run()
-    except InputError as error:
-        if not isinstance(error.__cause__, InputError):
-            raise
-        original = error.__cause__
-    if original is not None:
-        raise original
+    """Let everything happen that is to come."""
+    with rare_collections():
+        env.run()
 
 
 class Servers(NamedTuple):
