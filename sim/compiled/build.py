@@ -5,6 +5,8 @@ the same sources exists. If it cannot be made, one line says why, and the source
 """
 
 import ast
+import atexit
+import gc
 import os
 import subprocess
 import sys
@@ -286,6 +288,8 @@ def _write_c(compiled: list[str], work: Path) -> Any:
     """Let mypyc write C to `work`; returns setuptools' `Extension`, which lists the files."""
     from mypyc.build import mypycify  # noqa: PLC0415
 
+    # mypy leaves millions of objects, which Python would look through at its end for 25 s.
+    atexit.register(gc.freeze)
     config = work / "mypy.ini"
     config.write_text(_MYPY_CONFIG, encoding="utf-8")
     said = StringIO()
