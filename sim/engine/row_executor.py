@@ -70,11 +70,11 @@ class _Row:
             self.gained, self.at, self.is_whole = b"", 0, False
 
     def knows_steps(self, num_steps: int) -> bool:
-        """Whether so many coming steps are worked out, or all up to the output's end."""
+        """Whether the next `num_steps` are worked out, or all up to the output's end."""
         return self.at + num_steps <= len(self.gained) or self.is_whole
 
     def work_out(self, rid: str, speculation: Speculation, num_steps: int) -> None:
-        """Work out at least so many coming steps, or all up to the output's end."""
+        """Work out at least the next `num_steps`, or all up to the output's end."""
         most, place = speculation.num_tokens, self.num_outputs
         end = min(self.end, place + max(_TOKENS_AHEAD, num_steps * (1 + most)))
         self.gained = speculation.acceptance.num_gained(rid, self.seed, place, most, end)
