@@ -19,6 +19,9 @@ from sim.runlog.columns import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 
+# The columns of requests that hold texts.
+_TEXTS = ("rid", "tenant", "status")
+
 
 def main() -> None:
     path, *overrides = sys.argv[1:]
@@ -52,9 +55,6 @@ def _numbers(log: RunLog) -> Iterator[list[Int64]]:
     requests, steps = log.requests, log.steps
     yield [getattr(requests, name) for name in requests.__slots__ if name not in _TEXTS]
     yield [getattr(steps, name) for name in steps.__slots__]
-
-
-_TEXTS = ("rid", "tenant", "status")
 
 
 def write(tables: Sequence[Sequence[tuple[int, ...]]]) -> None:
